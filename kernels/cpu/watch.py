@@ -80,8 +80,9 @@ class Watching(Range):
         for w, part in seen:
             inner = part.axes and not self.kernel.cpu.across
             with out.block("for m in range(COLUMNS):" if inner else None):
-                with out.block(f"if not {self.finite(w, part, names)}:"):
-                    out(f"mark = mark | {kinds[w.reads]}")
+                if w.above:
+                    with out.block(f"if not {self.finite(w, part, names)}:"):
+                        out(f"mark = mark | {kinds[w.reads]}")
                 if w.factors:
                     with out.block(f"if abs({self.value(part, names)}) < {self.least(w)}:"):
                         out(f"mark = mark | {BELOW}")

@@ -236,9 +236,10 @@ class Watch:
 
     `reads`: the tensors it is of; `positive`: those of them that are no numbers for it at 0 or below; `average`: of its
     terms; `extremum`: one of them. With `factors`, those of its terms, it is to be no smaller than normal numbers are,
-    too, and not only finite. Results take a `power` of it, or a sum of so many `terms` as large, which are to be in the
-    range as well. `bounds`: what is multiplied to the terms of an extremum, up to 2^`slack`; they tell extrema of rows
-    that are in the range (0 of a point that is met, an infinity of no elements) from those that left it.
+    too, and not only finite, or that alone where it cannot be `above` the range. Results take a `power` of it, or a sum
+    of so many `terms` as large, which are to be in the range as well. `bounds`: what is multiplied to the terms of an
+    extremum, up to 2^`slack`; they tell extrema of rows that are in the range (0 of a point that is met, an infinity of
+    no elements) from those that left it.
     """
 
     part: str
@@ -249,6 +250,7 @@ class Watch:
     power: float = 1.0
     terms: int = 1
     extremum: bool = False
+    above: bool = True
     bounds: tuple[Factor, ...] = ()
     slack: float = 0.0
 

@@ -35,6 +35,7 @@ LEAVES = frozenset({"const", "tensor", "state", "cast", "index", "size"})
 LARGEST = frozenset({"add", "maximum", "minimum", "where"})  # whose values are at most the largest argument, or a sum
 PASSED = ("abs", "maximum", "minimum", "where")  # that are as large as an argument
 SQUARE = 2
+GUARD_OF_SUMS = 1.4  # of one that they divide a difference of by constants, which may be by 24 bits smaller
 GUARD = 1.125  # the power of an extremum that results multiply or divide by constants and counts, too, in one product
 
 
@@ -67,13 +68,21 @@ class _Watching:
         self.least_one = {f.bodies[0] for f in self.folds if f.names[0] in attained}  # exp(u - max u), at most 1
 
     def found(self) -> Iterator[Watch]:
+        same: dict[tuple[str, Node], Watch] = {}  # an extremum and its position have one value
         for fold in self.folds:
             part = self._part(fold)
-            if part is not None and part.kind == "f" and not part.top:
-                chosen = isinstance(fold.op, Extremum | Position)
-                watch = self._watch_extremum(fold, part) if chosen else self._watch(fold, part)
+            if part is None or part.kind != "f" or part.top:
+                continue
+            if isinstance(fold.op, Extremum | Position):
+                watch = self._watch_extremum(fold, part)
+                key = fold.op.kind.removeprefix("arg"), fold.bodies[0]
+                if watch is not None:
+                    same[key] = _both(same[key], watch) if key in same else watch
+            else:
+                watch = self._watch(fold, part)
                 if watch is not None:
                     yield watch
+        yield from same.values()
 
     def _part(self, fold: Fold) -> Part | None:
         """What of the state a sum, a product or an extremum is."""
@@ -111,7 +120,8 @@ class _Watching:
         terms = 2 if above and is_datum(body) else 1
         reads = frozenset(n.attr.name for n in read)
         factors = bounds if below and bounds else ()
-        return Watch(part.name, reads, (), False, factors, power, terms, True, bounds or (), slack_of(body))
+        more = terms, True, above or not factors, bounds or (), slack_of(body)
+        return Watch(part.name, reads, (), False, factors, power, *more)
 
     def _computed_outside(
         self, fold: Fold, part: Part, bounds: tuple[Factor, ...], results: list[Node]
@@ -130,8 +140,9 @@ class _Watching:
         """The same of an extremum that is a number of the data."""
         least, most = RANGE[self.real]
         above = self._reach(fold.bodies[0], 0.0) + 1 > most and any(_hides_sums(n, part.name) for n in results)
-        below = self._bound(bounds) < least and any(_divides_by(n, part.name) for n in results)
-        return above, below, GUARD
+        below = any(_divides_by(n, part.name) for n in results)
+        apart = not below and fold.op.kind == "max" and any(_divides_by_sum(n, part.name) for n in results)
+        return above, (below or apart) and self._bound(bounds) < least, GUARD_OF_SUMS if apart else GUARD
 
     def _results(self, name: str) -> list[Node]:
         """What results and exports compute of a part of the state, by themselves or from other exports."""
@@ -250,6 +261,21 @@ def _divides_by(node: Node, name: str) -> bool:
     base = node.args[0]
     factors = [n for n in (base.args if base.op == "mul" else (base,)) if n.op != "const"]
     return len(factors) == 1 and factors[0].op == "state" and factors[0].attr.name == name
+
+
+def _divides_by_sum(node: Node, name: str) -> bool:
+    """Whether something is divided by a sum of a part of the state and of numbers as large, or by a multiple of it."""
+    if not is_inverse(node):
+        return False
+    base = node.args[0]
+    factors = [n for n in (base.args if base.op == "mul" else (base,)) if n.op != "const"]
+    return len(factors) == 1 and factors[0].op == "add" and name in _data(factors[0])
+
+
+def _both(a: Watch, b: Watch) -> Watch:
+    """What is watched of one value for two reasons."""
+    power, terms = max(a.power, b.power), max(a.terms, b.terms)
+    return replace(a, factors=a.factors or b.factors, power=power, terms=terms, above=a.above or b.above)
 
 
 def _hides_sums(node: Node, name: str) -> bool:

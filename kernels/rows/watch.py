@@ -45,8 +45,8 @@ class Range:
         return [(self.watched[part.name], part) for part in p.parts if part.name in self.watched]
 
     def inside(self, w: Watch, part: Part, names: dict[str, str]) -> str:
-        finite, value = self.finite(w, part, names), self.value(part, names)
-        return f"({self.least(w)} <= abs({value})) & {finite}" if w.factors else finite
+        least = [f"({self.least(w)} <= abs({self.value(part, names)}))"] if w.factors else []
+        return " & ".join([*least, *([self.finite(w, part, names)] if w.above else [])])
 
     def finite(self, w: Watch, part: Part, names: dict[str, str]) -> str:
         return f"(abs({self.value(part, names)}) < {_most(w)})"
@@ -59,8 +59,9 @@ class Range:
     def numbers(self) -> dict[str, str]:
         """The ends of ranges, by name: of numbers whose powers are normal ones."""
         real, (low, high) = self.real, ENDS[self.program.real]
-        found = {_named("LEAST", w.least): f"{real}(2.0**{-int(-low / w.least)})" for w in self.program.watched}
-        bounded = [w for w in self.program.watched if _most(w) != "INF"]
+        normal = [w for w in self.program.watched if w.factors or not w.extremum]
+        found = {_named("LEAST", w.least): f"{real}(2.0**{-int(-low / w.least)})" for w in normal}
+        bounded = [w for w in self.program.watched if w.above and _most(w) != "INF"]
         return found | {_most(w): f"{real}(2.0**{int(high / w.power) - w.terms + 1})" for w in bounded}
 
     def value(self, part: Part, names: dict[str, str]) -> str:
