@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("redalg")
 WHERE = "the call"
 FLOATS = "efd"  # what NumPy has by itself
+PAIR = 2  # degrees of products of two numbers: nothing leaves the range before they do
 MORE = 24  # bits by which terms are larger than what is lost of them
 Arrays = Mapping[str, np.ndarray]
 Call = Callable[..., Any]
@@ -201,6 +202,7 @@ class _Rows:
     def _bound(self, w: Watch, real: str, above: bool) -> np.ndarray:
         """The log2 of what the terms of an extremum are at most, or at least where they are not 0."""
         size, digits = np.zeros(()), np.finfo(real).nmant + 2
+        inside = len(w.bounds) > 1 and sum(abs(f.degree) for f in w.bounds) > PAIR
         for f in w.bounds:
             upper = (f.degree > 0) == above
             join = np.maximum if upper else np.minimum
@@ -208,8 +210,8 @@ class _Rows:
             end = self._end(names[0], join)
             for name in names[1:]:
                 end = join(end, self._end(name, join))
-            if names[1:]:
-                end = np.maximum(end, 0) if upper else np.minimum(end, 0)  # for terms of smaller degrees
+            if names[1:] or inside:  # for terms of smaller degrees, and what is multiplied before others
+                end = np.maximum(end, 0) if upper else np.minimum(end, 0)
             more = 0 if not f.centred else 1 + self._length(w) if upper else -digits
             size = size + f.degree * (end + more)
         return size

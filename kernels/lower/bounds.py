@@ -7,6 +7,7 @@ than their smallest magnitudes are, by as many bits as a number has; and it is n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf, log2
 
 from redalg.graph.node import Node, is_const, walk
@@ -15,7 +16,6 @@ from redalg.kernels.ir.program import Factor
 SAME = frozenset({"abs", "relu", "floor", "ceil"})  # of one argument, whose magnitude they have
 CHOICES = frozenset({"maximum", "minimum", "where"})
 EXTREMA = frozenset({"max", "min"})
-NUMBERS = frozenset({"const", "size", "index", "special"})
 LENGTH = 40.0  # log2 of more than a size or an index is
 
 
@@ -40,38 +40,51 @@ def bounds_of(body: Node) -> tuple[Factor, ...] | None:
     >>> bounds_of(loop.folds[0].bodies[0])
     (Factor(tensor='q', centred=True, degree=2.0, others=('x',)),)
     """
-    if body.op in NUMBERS:
-        return ()
-    if body.op == "tensor":
-        return (Factor(body.attr.name, False, 1.0),)
-    if body.op in SAME:
-        return bounds_of(body.args[0])
-    if body.op == "mul":
-        found = [bounds_of(n) for n in body.args]
-        return None if None in found else tuple(f for fs in found if fs is not None for f in fs)
-    if body.op == "pow":
-        inner = bounds_of(body.args[0]) if is_const(body.args[1]) else None
-        power = float(body.args[1].attr) if inner is not None else 0.0
-        return None if inner is None else tuple(f._replace(degree=f.degree * power) for f in inner)
-    sums = body.op == "reduce" and body.attr.kind in ("sum", *EXTREMA)
-    return _grouped(body) if sums or body.op == "add" or body.op in CHOICES else None
+    match body.op:
+        case "const" | "size" | "index" | "special":
+            return ()
+        case "tensor":
+            return (Factor(body.attr.name, False, 1.0),)
+        case "abs" | "relu" | "floor" | "ceil":
+            return bounds_of(body.args[0])
+        case "mul":
+            return _multiplied(map(bounds_of, body.args))
+        case "pow":
+            return _raised(body)
+        case "add" | "maximum" | "minimum" | "where":
+            return _grouped(body, body.op == "add")
+        case "reduce" if body.attr.kind == "sum" or body.attr.kind in EXTREMA:
+            return _grouped(body, body.attr.kind == "sum")
+    return None
+
+
+def _multiplied(found: Iterable[tuple[Factor, ...] | None]) -> tuple[Factor, ...] | None:
+    product: list[Factor] = []
+    for factors in found:
+        if factors is None:
+            return None
+        product += factors
+    return tuple(product)
+
+
+def _raised(power: Node) -> tuple[Factor, ...] | None:
+    base, exponent = power.args
+    inner = bounds_of(base) if is_const(exponent) else None
+    return None if inner is None else tuple(f._replace(degree=f.degree * float(exponent.attr)) for f in inner)
 
 
 def _choices(body: Node) -> tuple[Node, ...]:
     return body.args[1:] if body.op == "where" else body.args
 
 
-def _grouped(body: Node) -> tuple[Factor, ...] | None:
+def _grouped(body: Node, summed: bool) -> tuple[Factor, ...] | None:
     """What bounds a sum, or one of several values: all tensors of its terms, by the largest degree of one of them."""
-    summed = body.op == "add" or body.op == "reduce" and body.attr.kind == "sum"
     terms = [bounds_of(n) for n in _choices(body) if not (summed and n.op == "state")]
     known = [t for t in terms if t]
-    if None in terms or not known:
-        return None
-    if len(body.args) == 1 and len(known) == 1:
-        return known[0]  # over an axis: terms are alike, and rounded no further below than one of them
-    factors = [f for t in known for f in t]
-    if any(f.degree < 0 for f in factors):
+    if len(body.args) == 1:
+        return known[0] if known else None  # over an axis: one term is as small as the smallest
+    factors = _multiplied(terms)
+    if not factors or any(f.degree < 0 for f in factors):
         return None
     names = tuple(dict.fromkeys(name for f in factors for name in (f.tensor, *f.others)))
     degree = max(sum(f.degree for f in t) for t in known)

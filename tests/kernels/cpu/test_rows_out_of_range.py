@@ -173,3 +173,18 @@ def test_truths_in_tiles_and_in_states_of_splits(name: str, length: int) -> None
 
 def named_of(form: Any, values: Any) -> dict[str, Any]:
     return values if isinstance(values, dict) else {next(iter(form.spec.outputs)): values}
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        "y = max[j](x[i,j]); return y",
+        "at = argmin[j](abs(x[i,j])); y = 2*max[j](abs(x[i,j])); return at, y",
+        "y = max[j](where(x[i,j] > 0, x[i,j], -oo)); return y",
+        "y = max[j](x[i,j]**2); return y",
+        "y = exp(x[i,j] - max[j](x[i,j])); return y",
+    ),
+)
+def test_nothing_is_asked_of_extrema_of_numbers(text: str) -> None:
+    """A number of the data leaves no range, and one that is a result by itself is an infinity where it should be."""
+    assert "marks" not in ra.derive_incremental(ra.parse(text)).compile("cpu").source

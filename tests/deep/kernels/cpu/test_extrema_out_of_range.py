@@ -44,7 +44,8 @@ NEIGHBOURS = {  # of q[i,d] and x[j,d]
     "largest product": "at = argmax[j](sum[d](q[i,d]*x[j,d])); return at",
     "city block": "at = argmax[j](sum[d](abs(q[i,d] - x[j,d]))); return at",
 }
-ADDED = ("distance", "sum of squares", *NEIGHBOURS)
+# sums of numbers of one size are exact; what leaves the range inside an element may be any number (docs/limits.md)
+OF_ONE_SIZE = ("distance", "sum of squares", "product of three", *NEIGHBOURS)
 CASTS = ("int8", "float8", "zero point")
 TEXTS = {**ROWS, **NEIGHBOURS}
 LEAST, MOST = {"float32": -149, "float64": -1074}, {"float32": 124, "float64": 1020}
@@ -106,7 +107,7 @@ def arrays_of(draw: st.DrawFn, name: str) -> dict[str, np.ndarray]:
     power = draw(st.integers(low, high))
     spread, special = draw(st.sampled_from((0, 0, 3, 60))), draw(st.sampled_from((0, 0, 0.1)))
     apart = draw(st.sampled_from((0, 0, 0, 1))) * draw(st.integers(low, high))
-    if name in ADDED:  # sums of numbers of one size are exact
+    if name in OF_ONE_SIZE:
         spread, apart = min(spread, 3), 0
     found = {}
     for t in run(name)[0].tensors:
@@ -140,6 +141,13 @@ def check(name: str, arrays: dict[str, np.ndarray]) -> None:
 @given(data=st.data())
 def test_extrema_of_any_size(name: str, data: st.DataObject) -> None:
     check(name, data.draw(arrays_of(name)))
+
+
+@pytest.mark.parametrize("power", (-110, -100, 0, 100, 110))
+def test_products_that_return_to_the_range(power: int) -> None:
+    """The squares are all 0 or infinite, and the products 0 or infinite, although their bounds are in the range."""
+    x = np.ldexp([[5.0, 3, 7, -2, 4]], power).astype(np.float32)
+    check("product of three", {"x": x, "w": np.ldexp([[1.0, -1, 1, 2, 1]], -power).astype(np.float32)})
 
 
 @pytest.mark.parametrize("name", ("least square", "product", "nearest", "largest", "scaled to 0 and 1"))
