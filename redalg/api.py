@@ -11,7 +11,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from redalg.algebra.polynomial import TooLarge
-from redalg.algebra.work import INFINITIES, Exhausted, allowance
+from redalg.algebra.work import (
+    INFINITE,
+    INFINITIES,
+    PROOF,
+    SPEC,
+    VERDICT,
+    Exhausted,
+    allowance,
+    left,
+    parts,
+    spend,
+)
 from redalg.certify.export import unstated
 from redalg.certify.refusal import unneeded
 from redalg.engine.draft import Obstacle
@@ -19,6 +30,7 @@ from redalg.engine.parts import Part, Parts
 from redalg.engine.passes import derive_plan
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.form import Form
+from redalg.graph.node import walk
 from redalg.graph.plan import Plan
 from redalg.language.spec import Spec
 from redalg.laws.check import is_exact
@@ -27,19 +39,20 @@ from redalg.laws.infinities import (
     EXACT,
     FINITE,
     LEVELS,
-    UNCHECKED,
     UNGUARDED,
     WORK,
     Level,
     assuming,
     differences,
     everything,
+    unchecked,
 )
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import proves
 from redalg.proofs.document.errors import CertificateError
 from redalg.proofs.document.work import Exhausted as TooLong
-from redalg.proofs.document.work import metered
+from redalg.proofs.document.work import STEPS, metered
+from redalg.proofs.document.work import spent as steps
 from redalg.verdicts.refute import refuse
 
 
@@ -73,7 +86,7 @@ def derive_incremental(
             refuse(spec, found)
         return found
 
-    with _held(spec):
+    with allowance(VERDICT, "steps for one verdict"), _held(spec):
         try:
             return _guarded(spec, planned)
         except NotDecomposable as refusal:
@@ -97,14 +110,17 @@ def _needed(refusal: NotDecomposable) -> RedalgError:
 
 def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
     """The form with as much of a guard at each output as runs with infinities ask for."""
-    parts = Parts(spec)
-    plan = _verified(parts, planned({}))
+    whole, before = Parts(spec), left()
+    spend(SPEC * sum(1 for _ in walk(*spec.outputs.values())))
+    plan = planned({})
+    again = 2 * (before - left())  # what a plan with guards may take
+    plan = _verified(whole, plan)
     try:
-        with allowance(INFINITIES, WORK):
-            return _at_infinities(Compared(parts), plan, planned)
-    except Exhausted:  # unchecked, so no element may be infinite
-        whole = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
-        return Form(spec, assuming(whole, UNCHECKED))
+        with allowance(INFINITIES, WORK, INFINITE, "the form on streams with infinities", kept=again):
+            return _at_infinities(Compared(whole), plan, planned)
+    except Exhausted as budget:  # unchecked, so no element may be infinite
+        guarded = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
+        return Form(spec, assuming(guarded, unchecked(str(budget))))
 
 
 class Compared:
@@ -192,6 +208,8 @@ def _held(spec: Spec) -> Iterator[None]:
         raise
     except (Exhausted, TooLarge) as budget:
         raise _undecided(spec, str(budget)) from None
+    except MemoryError:
+        raise _undecided(spec, "the memory there is") from None
     except RecursionError:
         raise _undecided(spec, "the depth of nesting that Python allows") from None
     except Exception as failure:
@@ -204,10 +222,11 @@ def _held(spec: Spec) -> Iterator[None]:
 
 
 def _undecided(spec: Spec, budget: str) -> Undecided:
+    taken = ", ".join(f"{steps} steps in {doing}" for doing, steps in parts().items())
     return Undecided(
         "a derivation that is too large",
         f"form of {', '.join(spec.outputs)}",
-        f"it goes beyond {budget}",
+        f"it goes beyond {budget}" + (f" ({taken})" if taken else ""),
         "write the spec with fewer factors, smaller powers or fewer stages, or split its outputs over several specs",
         missing=f"a derivation within {budget}",
     )
@@ -231,8 +250,11 @@ def _verified(parts: Parts, plan: Plan) -> Plan:
     assumption; one that is a number there is not given out.
     """
     ones = [alike[0] for alike in parts.alike(plan)]
-    with metered():
-        open_ones = [one for one in ones if not _proved(one.spec, one.plan)]
+    with allowance(STEPS, "steps of the checker", PROOF, "the proof of its laws"):
+        most = left() // PROOF
+        with metered(most):
+            open_ones = [one for one in ones if not _proved(one.spec, one.plan)]
+            spend(min(steps(), most))
     try:
         _tested(open_ones)
         return plan

@@ -8,6 +8,7 @@ Equal polynomials are equal dictionaries: no search, no `simplify`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
@@ -21,8 +22,47 @@ from redalg.language.equal_powers import joined
 Mono = tuple[tuple[Node, Fraction], ...]  # sorted by digest, no zero powers
 UNIT: Mono = ()
 EXPANDED = 16  # powers of a sum of two terms are products up to here, binomial sums beyond
+KEPT = 256  # largest numerator and denominator of a power that is kept as one object
 _ONE = Fraction(1)  # the one that most coefficients are: what is multiplied by it is not calculated
 WIDE = 8  # generators in two terms that make their product cost twice what short ones do
+
+
+class Power(Fraction):
+    """A power of a generator, one object for each number: monomials are hashed at every step, which takes long."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Fraction], tuple[int, int]]:
+        return Fraction, (self.numerator, self.denominator)
+
+    def __copy__(self) -> Power:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Power:
+        return self
+
+
+_POWERS: dict[tuple[int, int], Power] = {}
+
+
+def power(p: Fraction) -> Fraction:
+    """The number as the one object that stands for it in monomials; large ones are not kept."""
+    key = p.numerator, p.denominator
+    found = _POWERS.get(key)
+    if found is None:
+        if max(abs(key[0]), key[1]) > KEPT:
+            return p
+        found = Power(*key)
+        found._hash = Fraction.__hash__(p)
+        found = _POWERS.setdefault(key, found)
+    return found
+
+
+_PLAIN = power(Fraction(1))  # of a generator that stands by itself
 
 
 class TooLarge(Exception):
@@ -48,7 +88,7 @@ def mono(powers: dict[Node, Fraction]) -> Mono | None:
         if gen.is_boolean:
             if g.negate(gen) in powers:
                 return None
-            p = Fraction(1)
+            p = _PLAIN
         elif gen.op == "abs" and _squares(gen.args[0], p):
             gen = gen.args[0]
         out[gen] = out[gen] + p if gen in out else p
@@ -56,7 +96,11 @@ def mono(powers: dict[Node, Fraction]) -> Mono | None:
         arg = gen.args[0]
         if arg in out and _squares(arg, out[arg]):
             out[gen] += out.pop(arg)
-    return tuple(sorted(((k, p) for k, p in out.items() if p), key=lambda kp: kp[0].digest))
+    return tuple(sorted(((k, power(p)) for k, p in out.items() if p), key=_place))
+
+
+def _place(factor: tuple[Node, Fraction]) -> bytes:
+    return factor[0].digest
 
 
 def _squares(arg: Node, p: Fraction) -> bool:
@@ -70,10 +114,40 @@ def mono_mul(a: Mono, b: Mono) -> Mono | None:
         return b
     if not b:
         return a
-    powers = dict(a)
-    for gen, p in b:
-        powers[gen] = powers[gen] + p if gen in powers else p
-    return mono(powers)
+    if len(a) < len(b):
+        a, b = b, a
+    if any(map(_is_special, a)) or any(map(_is_special, b)):
+        powers = dict(a)
+        for gen, p in b:
+            powers[gen] = powers[gen] + p if gen in powers else p
+        return mono(powers)
+    out = list(a)  # both are canonical: only what they share, and conditions that exclude each other, has to be looked at
+    for factor in b:
+        gen, p = factor
+        at = bisect_left(out, gen.digest, key=_place)
+        there = at < len(out) and out[at][0] is gen
+        if not there:
+            if gen.is_boolean and _holds(out, g.negate(gen)):
+                return None
+            out.insert(at, factor)
+        elif gen.is_boolean:
+            continue
+        elif total := out[at][1] + p:
+            out[at] = gen, power(total)
+        else:
+            del out[at]
+    return tuple(out)
+
+
+def _is_special(factor: tuple[Node, Fraction]) -> bool:
+    """Whether a factor may meet another one than itself (|x| and x²), or is a condition with a power."""
+    gen, p = factor
+    return gen.op == "abs" or p is not _PLAIN and gen.is_boolean
+
+
+def _holds(factors: list[tuple[Node, Fraction]], gen: Node) -> bool:
+    at = bisect_left(factors, gen.digest, key=_place)
+    return at < len(factors) and factors[at][0] is gen
 
 
 def mono_pow(a: Mono, e: Fraction) -> Mono:
@@ -276,8 +350,8 @@ def constant(c: int | Fraction) -> Poly:
     return Poly({UNIT: _ONE if c == 1 else Fraction(c)} if c else {})
 
 
-def generator(node: Node, power: int | Fraction = 1) -> Poly:
-    return Poly({((node, power if type(power) is Fraction else Fraction(power)),): _ONE})
+def generator(node: Node, exponent: int | Fraction = 1) -> Poly:
+    return Poly({((node, _PLAIN if exponent == 1 else power(Fraction(exponent))),): _ONE})
 
 
 def sizes(axes: Iterable[str]) -> Poly:

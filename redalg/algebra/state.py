@@ -104,7 +104,7 @@ def leaf_state(p: PassPlan, suffix: str = "") -> State:
 
 def declared_axes(p: PassPlan) -> dict[str, tuple[str, ...]]:
     """The axes in which each name of a pass is declared (shifts have those of their anchor)."""
-    axes = {COUNT.attr.name: ()} | {part: s.leaf(i).attr.axes for s in p.slots for i, part in enumerate(s.parts)}
+    axes = {COUNT.attr.name: ()} | {part: s.declared for s in p.slots for part in s.parts}
     for a in p.anchors:
         axes[a.name] = axes[f"shift:{a.name}"] = a.axes
     return axes

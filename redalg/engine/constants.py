@@ -49,7 +49,9 @@ class Inside:
                 new = g.power(self._tamed(new.args[0], new.args[1].attr), new.args[1])
             done[n] = new
         found = done.get(body, body)
-        return g.substitute(found, {p: self._tamed(p, Fraction(1)) for p in _choices(found)})
+        tamed = ((p, self._tamed(p, Fraction(1))) for p in _choices(found))
+        new = {p: t for p, t in tamed if t is not p}
+        return g.substitute(found, new) if new else found
 
     def _tamed(self, base: Node, e: Fraction) -> Node:
         """A base of a power e, its elements in units of the constants that the power would take out."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from redalg.algebra.polynomial import TooLarge
-from redalg.algebra.work import DERIVATION, PLANNED, Exhausted, allowance, spend, spent
+from redalg.algebra.work import DERIVATION, PRODUCT, Exhausted, allowance
 from redalg.engine import assembly, reads, separation
 from redalg.engine.check import check_draft, check_read
 from redalg.engine.constants import written
@@ -150,15 +150,13 @@ def derive_plan(
 
 
 def _run(draft: Draft) -> Plan | Obstacle:
-    with allowance(DERIVATION, "products of terms"):
+    with allowance(DERIVATION, "products of terms", PRODUCT, "the derivation"):
         for step in PASSES:
             step.run(draft)
             check_draft(draft, step.name)
             _dump(draft, step.name)
             if draft.obstacle is not None:
                 return draft.obstacle
-        used = spent()
-    spend(PLANNED * used)
     assert draft.plan is not None
     return draft.plan
 

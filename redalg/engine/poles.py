@@ -75,10 +75,11 @@ class _Held:
 
 def _cancelled(roots: list[Node], read: set[Node], done: Container[object] = ()) -> list[tuple[Node, Node]]:
     """Tensors of numbers that are calculated with and not read any more, and what is NaN where they make a 0 NaN."""
-    exponents = {x for n in g.walk(*roots, done=done) if n.op == "exp" for x in g.walk(n, done=done)}
     numbers = (n for n in calculated(*roots, done=done) if n.op == "tensor")
     lost = {n for n in numbers if not n.attr.domain & {"bool", "integer"}} - read
     ordered = sorted(lost, key=lambda n: n.digest)  # oo - oo is NaN, exp(-oo) is 0
+    maps = [n for n in g.walk(*roots, done=done) if n.op == "exp"] if ordered else []
+    exponents = set(g.walk(*maps, done=done))
     return [(n, n if n in exponents else Node("add", (n, g.neg(n)))) for n in ordered]
 
 

@@ -125,7 +125,8 @@ def pruned(read: Read, around: Around) -> None:
     everything = [*read.built, *(s for s in read.slots.others.values() if s.name not in built)]
     read.anchors, read.built = _live(read.anchors, everything, read.values)
     known = read.slots.held(everything)
-    read.anchors = [_written_as_results(a, differences(read.anchors), known) for a in read.anchors]
+    pairs = differences(read.anchors)
+    read.anchors = [_written_as_results(a, pairs, known) for a in read.anchors]
 
 
 def ordered(read: Read, around: Around) -> None:

@@ -175,9 +175,13 @@ class Slot:
         """Whether the array holds (Σ lift) / n."""
         return isinstance(self.op, Average)
 
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The axes of its parts: its own, and that of a list."""
+        return (*self.axes, self.op.axis) if isinstance(self.op, TopK) else self.axes
+
     def leaf(self, part: int = 0) -> Node:
-        axes = (*self.axes, self.op.axis) if isinstance(self.op, TopK) else self.axes
-        return state(self.parts[part], axes, self.domain)
+        return state(self.parts[part], self.declared, self.domain)
 
     def reduced(self, axes: tuple[str, ...]) -> list[Node]:
         """Each part as a reduction of the lift over elements that are at hand."""

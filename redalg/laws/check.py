@@ -8,7 +8,7 @@ means that the sides agreed wherever the right one is finite, and never that the
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -24,6 +24,7 @@ from redalg.numeric.exact_numbers import arithmetic
 ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
 PATIENCE = 4  # budgets that are spent before a law at which no point counted is left untested
 TOLERANCE = Fraction(1, 10**40)  # relative to the largest value met on the way, where a side is not rational
+CHARGED = (1 << 10) - 1  # values after which an evaluation spends what it has computed
 NUMBERS = arithmetic(10)  # and its 50 guard digits
 
 
@@ -49,33 +50,99 @@ def refutation(
     obligation: Obligation, points: int = 20, seed: object = 0, budget: int = 100_000, partial: bool = False
 ) -> tuple[str, dict[str, Any]]:
     """The status, and for a refuted pair the point: {"name[place]": value, "left": …, "right": …}."""
-    sample, found = Sample(obligation, seed, partial), 0
+    found = refutations((obligation,), points, seed, budget, partial)
+    return found.get(0, ("vacuous", {}))
+
+
+def refutations(
+    pairs: Sequence[Obligation], points: int = 20, seed: object = 0, budget: int = 100_000, partial: bool = False
+) -> dict[int, tuple[str, dict[str, Any]]]:
+    """Statuses of pairs under the same assumptions by their number, the vacuous left out, up to one that is refuted.
+
+    They are tested at the same points, where what they share is computed once: the values of a chain of stages, or the
+    terms that the transports of a pass's slots have in common. `budget` is each one's share.
+    """
+    sample, found = Sample(pairs, seed, partial), [0] * len(pairs)
+    whole, wanted = budget * len(pairs), list(range(len(pairs)))
     for attempt in range(points * ATTEMPTS):
-        if found == points or (attempt and sample.spent > budget * (1 if found else PATIENCE)):
+        enough = 1 if attempt and sample.spent > whole else points
+        wanted = [k for k in wanted if found[k] < enough]
+        if not wanted or (attempt and sample.spent > PATIENCE * whole):
             break
-        verdict = sample.draw(attempt)
-        if verdict is False:
-            return "refuted", sample.point()
-        found += verdict is True
-    return ("tested" if found else "vacuous"), {}
+        for k, verdict in sample.draw(attempt, wanted):
+            if verdict is False:
+                return {k: ("refuted", sample.point())}
+            found[k] += verdict is True
+    return {k: ("tested", {}) for k, counted in enumerate(found) if counted}
+
+
+def together(pairs: Iterable[Obligation]) -> list[list[Obligation]]:
+    """Pairs that can be tested at the same points: under the same assumptions, names of one domain, lists of one length."""
+    groups: dict[tuple[Node, ...], list[_Group]] = {}
+    for pair in pairs:
+        among = groups.setdefault(pair.assumptions, [])
+        if not any(group.takes(pair) for group in among):
+            among.append(_Group(pair))
+    return [group.pairs for among in groups.values() for group in among]
+
+
+class _Group:
+    """Pairs with what is fixed by the names in them."""
+
+    def __init__(self, first: Obligation) -> None:
+        self.pairs: list[Obligation] = []
+        self.seen: set[Node] = set()
+        self.fixed: dict[object, object] = {}
+        self.takes(first)
+
+    def takes(self, pair: Obligation) -> bool:
+        fresh = list(walk(pair.left, pair.right, *pair.assumptions, done=self.seen))
+        leaves = (n.attr for n in fresh if n.op in ("tensor", "state"))
+        fixed: dict[object, object] = dict(made(fresh))
+        fixed |= {(leaf.name, len(leaf.axes)): leaf.domain for leaf in leaves}
+        if any(self.fixed.get(name, value) != value for name, value in fixed.items()):
+            return False
+        self.pairs.append(pair)
+        self.seen.update(fresh)
+        self.fixed |= fixed
+        return True
 
 
 class Scalars(Exact):
-    """An exact evaluation that counts its work and remembers the largest inexact value it met."""
+    """An exact evaluation that counts its work and remembers the largest inexact value of every node."""
 
     def __init__(self, values: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         super().__init__(values, sizes)
         self.numbers = NUMBERS
-        self.magnitude: Any = NUMBERS.mp.mpf(1)
+        self.largest: dict[Node, Any] = {}
         self.evaluations = self.count = 0  # the former with what long numbers cost
+        self._charged = 0
 
     def _compute(self, node: Node, at: Mapping[str, int]) -> Any:
         found = super()._compute(node, at)
-        self.evaluations += 1 + _length(found)
         self.count += 1
-        if not isinstance(found, bool | Fraction) and self.magnitude < abs(found) < self.numbers.inf:
-            self.magnitude = abs(found)
+        if type(found) is Fraction:
+            self.evaluations += 1 + _length(found)
+        else:
+            self.evaluations += 1
+            if not isinstance(found, bool) and self.largest.get(node, 0) < abs(found) < self.numbers.inf:
+                self.largest[node] = abs(found)
+        if self.count & CHARGED == 0:
+            self.charge()
         return found
+
+    def charge(self) -> None:
+        """Spend what has been computed since the last time."""
+        done = self.evaluations + (VALUE - 1) * self.count
+        done, self._charged = done - self._charged, done
+        spend(done)
+
+    def magnitudes(self, roots: Iterable[Node], known: dict[Node, Any]) -> None:
+        """The largest inexact value met below each of the roots and below what is below them, at least 1."""
+        one = self.numbers.mp.mpf(1)
+        for n in walk(*roots, done=known):
+            own = self.largest.get(n, one)
+            known[n] = max(own, one, *(known[a] for a in n.args))
 
     def forget(self) -> None:
         """Drop what was computed, because a leaf has changed."""
@@ -92,23 +159,21 @@ class Scalars(Exact):
         masked = any(value == self.numbers.ninf and self.finite(self.value(scale, at)) for value, scale in terms)
         return self.numbers.ninf if masked else found
 
-    def agree(self, left: Any, right: Any) -> bool:
+    def agree(self, left: Any, right: Any, magnitude: Any) -> bool:
         """Equal where both are rational or Boolean, both NaN, else equal to 40 digits of the largest value met."""
         if isinstance(left, bool | Fraction) and isinstance(right, bool | Fraction):
             return left == right
         if self.numbers.is_nan(left) or self.numbers.is_nan(right):
             return self.numbers.is_nan(left) and self.numbers.is_nan(right)
         difference = abs(self.numbers.inexact(left) - self.numbers.inexact(right))
-        return bool(difference <= self.numbers.inexact(TOLERANCE) * self.magnitude)
+        return bool(difference <= self.numbers.inexact(TOLERANCE) * magnitude)
 
     def finite(self, value: Any) -> bool:
         return not self.numbers.is_nan(value) and not self.numbers.is_infinite(value)
 
 
-def _length(value: Any) -> int:
+def _length(value: Fraction) -> int:
     """What a long rational costs beyond a short one: common divisors take the square of its bits."""
-    if not isinstance(value, Fraction):
-        return 0
     return int(max(value.numerator.bit_length(), value.denominator.bit_length()) ** 2) >> 19
 
 
@@ -141,14 +206,14 @@ _CALCULATED = frozenset({"add", "mul", "pow", "maximum", "minimum"})
 
 
 class Sample:
-    """Draws points for one obligation; deterministic in the seed."""
+    """Draws points for obligations under the same assumptions; deterministic in the seed."""
 
-    def __init__(self, obligation: Obligation, seed: object, partial: bool = False) -> None:
-        self.pair, self.partial = obligation, partial
-        self.random = random.Random(f"{seed}:{obligation.name}:{obligation.subject}")
-        self.nodes = (obligation.left, obligation.right, *obligation.assumptions)
-        below = list(walk(*self.nodes))
-        self.fixed = dict(_fixed_sizes(obligation.assumptions)) | made(below)
+    def __init__(self, pairs: Sequence[Obligation], seed: object, partial: bool = False) -> None:
+        self.pairs, self.partial = pairs, partial
+        self.assumptions = pairs[0].assumptions
+        self.random = random.Random(f"{seed}:{pairs[0].name}:{pairs[0].subject}")
+        below = list(walk(*(side for pair in pairs for side in (pair.left, pair.right)), *self.assumptions))
+        self.fixed = dict(_fixed_sizes(self.assumptions)) | made(below)
         self.axes = sorted(_axes(below) - set(self.fixed))
         self.leaves = sorted((n for n in below if n.op in ("tensor", "state")), key=lambda n: n.digest)
         self.spent = 0
@@ -156,12 +221,12 @@ class Sample:
         ranks = (*POSITIONS, "topk_values")
         ranked = any(n.op == "reduce" and n.attr.kind in ranks for n in below)
         self.unit = Fraction(1, 16) if ranked else Fraction(1)  # unequal elements must stay so at 50 digits
-        self.poles = _parameter_divisors(obligation.right)
         self.scalars: Scalars | None = None
         self.failed: tuple[dict[str, int], Any, Any] | None = None
 
-    def draw(self, attempt: int) -> bool | None:
-        """True: the sides agree at a new point; False: they differ; None: the point does not count."""
+    def draw(self, attempt: int, wanted: Iterable[int]) -> Iterator[tuple[int, bool | None]]:
+        """Of each pair that is wanted, True: the sides agree at a new point; False: they differ; None: it does not
+        count."""
         wide = attempt % 4 == 3  # mostly one place per free axis: cheap, and no broadcasting can hide there
         sizes = self.fixed | dict.fromkeys(self.axes, 2 if wide else 1)
         positive = self.random.random() < 0.4  # so that logarithms and roots are met inside their domain
@@ -170,17 +235,17 @@ class Sample:
             elements = values.setdefault(leaf.attr.name, {})
             for place in product(*(range(sizes[a]) for a in leaf.attr.axes)):
                 elements.setdefault(place, self._value(leaf.attr.domain, positive))
-        self.scalars = Scalars(values, sizes)
-        self._order(self.scalars, values)
+        self.scalars = scalars = Scalars(values, sizes)
+        self._order(scalars, values)
         try:
-            return self._holds(self.scalars, sizes)
+            yield from self._compared(scalars, sizes, wanted) if self._is_met(scalars, sizes) else ()
         finally:
-            self.spent += self.scalars.evaluations
-            spend(self.scalars.evaluations + (VALUE - 1) * self.scalars.count)
+            self.spent += scalars.evaluations
+            scalars.charge()
 
     def _order(self, scalars: Scalars, values: dict[str, dict[tuple[int, ...], Any]]) -> None:
         """Meet ``lesser <= greater`` by moving the state leaf that comes later; what else is assumed, by rejection."""
-        for fact in self.pair.assumptions:
+        for fact in self.assumptions:
             later = _later(fact)
             if later is None:
                 continue
@@ -193,52 +258,76 @@ class Sample:
                 values[later.attr.name][tuple(at[a] for a in later.attr.axes)] = moved
                 scalars.forget()
 
-    def _holds(self, scalars: Scalars, sizes: dict[str, int]) -> bool | None:
-        for assumption in self.pair.assumptions:
-            if not all(scalars.value(assumption, at) is True for at in _places(assumption.axes, sizes)):
-                return None
+    def _is_met(self, scalars: Scalars, sizes: dict[str, int]) -> bool:
+        return all(scalars.value(fact, at) is True for fact in self.assumptions for at in _places(fact.axes, sizes))
+
+    def _compared(
+        self, scalars: Scalars, sizes: dict[str, int], wanted: Iterable[int]
+    ) -> Iterator[tuple[int, bool | None]]:
+        """All values first: how large they are says how much of them is rounding."""
+        found = [(k, list(self._sides(scalars, self.pairs[k], sizes))) for k in wanted]
+        magnitude: dict[Node, Any] = {}
+        if scalars.largest:
+            roots = (side for k, sides in found if sides for side in (self.pairs[k].left, self.pairs[k].right))
+            scalars.magnitudes(roots, magnitude)
+        for k, sides in found:
+            pair = self.pairs[k]
+            most = max(magnitude[pair.left], magnitude[pair.right]) if sides and magnitude else 1
+            yield k, self._agree(scalars, pair, sides, most)
+
+    def _sides(
+        self, scalars: Scalars, pair: Obligation, sizes: dict[str, int]
+    ) -> Iterator[tuple[dict[str, int], Any, Any]]:
+        """The values of both sides at the places that count."""
+        for at in _places(pair.left.axes | pair.right.axes, sizes):
+            right = scalars.value(pair.right, at)
+            if not self._comparable(scalars, pair, right):
+                continue
+            left = scalars.value(pair.left, at)
+            if not (self.partial and (scalars.numbers.is_nan(left) or self._is_none(pair, left))):
+                yield at, left, right
+
+    def _agree(
+        self, scalars: Scalars, pair: Obligation, sides: Iterable[tuple[dict[str, int], Any, Any]], magnitude: Any
+    ) -> bool | None:
         counted = None
-        for at in _places(self.pair.left.axes | self.pair.right.axes, sizes):
-            right = scalars.value(self.pair.right, at)
-            if not self._comparable(scalars, right):
+        for at, left, right in sides:
+            if not scalars.finite(left) and not scalars.finite(right) and self._at_a_pole(scalars, pair, at):
                 continue
-            left = scalars.value(self.pair.left, at)
-            if self.partial and (scalars.numbers.is_nan(left) or self._is_none(left)):
-                continue
-            if not scalars.finite(left) and not scalars.finite(right) and self._at_a_pole(scalars, at):
-                continue
-            if not scalars.agree(left, right):
-                if self._is_excused(scalars):
+            if not scalars.agree(left, right, magnitude):
+                if self._is_excused(scalars, pair):
                     continue
                 self.failed = (at, left, right)
                 return False
             counted = True
         return counted
 
-    def _is_none(self, value: Any) -> bool:
+    def _is_none(self, pair: Obligation, value: Any) -> bool:
         """Whether it is -1 for a position: none, as NaN is no number."""
-        root = self.pair.right
+        root = pair.right
         return root.op == "reduce" and root.attr.kind in POSITIONS and bool(value == -1)
 
-    def _is_excused(self, scalars: Scalars) -> bool:
+    def _is_excused(self, scalars: Scalars, pair: Obligation) -> bool:
         """Whether stage values are assumed to be finite and are not, and the form cannot be NaN: of a position, a
         condition or a count. An infinity or a NaN has made values alike, or comparisons false."""
-        if not self.partial or not is_exact(self.pair.right):
+        if not self.partial or not is_exact(pair.right):
             return False
-        found = (value for value in scalars.found(_CALCULATED) if not isinstance(value, bool))
+        below = {n for n in walk(pair.left, pair.right, *pair.assumptions) if n.op in _CALCULATED}
+        found = (value for value in scalars.found(below) if not isinstance(value, bool))
         return any(scalars.numbers.is_infinite(value) or scalars.numbers.is_nan(value) for value in found)
 
-    def _comparable(self, scalars: Scalars, right: Any) -> bool:
+    def _comparable(self, scalars: Scalars, pair: Obligation, right: Any) -> bool:
         """Laws are about finite values; an output is also NaN exactly where the definition is."""
-        output = self.pair.name == "O8"
+        output = pair.name == "O8"
         undefined = scalars.numbers.is_nan(right) and not isinstance(right, scalars.numbers.mp.mpc)
         return scalars.finite(right) or output and undefined
 
-    def _at_a_pole(self, scalars: Scalars, at: Mapping[str, int]) -> bool:
+    def _at_a_pole(self, scalars: Scalars, pair: Obligation, at: Mapping[str, int]) -> bool:
         """Whether the definition divides by a function of parameters that is 0 here: what is above decides by its last
         digit between NaN and an infinity, in floats as well. A form that gives a number there is refuted all the same.
         """
-        return any(scalars.numbers.compare("eq", scalars.value(p, at), Fraction(0)) for p in self.poles)
+        poles = _parameter_divisors(pair.right)
+        return any(scalars.numbers.compare("eq", scalars.value(p, at), Fraction(0)) for p in poles)
 
     def _value(self, domain: frozenset[str], positive: bool) -> Any:
         draw = self.random

@@ -38,11 +38,6 @@ LENGTH = 4  # of the streamed axis; axes of their own have 2
 LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
 EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
-UNCHECKED = (
-    FINITE[0],
-    "every element is finite; else NaN: to look at the form at infinities takes more than a budget of "
-    f"{INFINITIES} operations",
-)
 UNGUARDED = (
     FINITE[0],
     f"{FINITE[1]}; where rounding decides a condition or a pole of stage values, it may be another number",
@@ -153,6 +148,11 @@ def _calculated(root: Node) -> set[Node]:
             found.add(n)
             stack.extend(() if n.op in ("where", "reduce") else n.args)
     return found
+
+
+def unchecked(budget: str) -> tuple[str, str]:
+    """What a form assumes that has not been looked at at infinities within a budget."""
+    return FINITE[0], f"every element is finite; else NaN: to look at the form at infinities takes more than {budget}"
 
 
 def assuming(plan: Plan, assumption: tuple[str, str]) -> Plan:

@@ -107,9 +107,9 @@ class Exact:
             found = self._done[key] = self._compute(node, at)
         return found
 
-    def found(self, ops: Collection[str]) -> Iterator[Number]:
-        """What has been computed for nodes of these kinds, at all places."""
-        return (value for (node, *_), value in self._done.items() if isinstance(node, Node) and node.op in ops)
+    def found(self, nodes: Collection[Node]) -> Iterator[Number]:
+        """What has been computed for these nodes, at all places."""
+        return (value for (node, *_), value in self._done.items() if node in nodes)
 
     def _prepare(self, root: Node, at: At) -> None:
         """Evaluate what lies below a deep node first, up to the next reductions, so that recursion stays shallow."""

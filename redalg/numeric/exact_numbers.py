@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from math import isqrt
@@ -106,21 +107,23 @@ class ExactArithmetic:
     # --- arithmetic --------------------------------------------------------------------------------------------------
 
     def add(self, terms: Iterable[Number]) -> Number:
-        return self._folded(terms, Fraction(0), lambda a, b: a + b)
+        return self._folded(terms, Fraction(0), operator.add)
 
     def mul(self, factors: Iterable[Number]) -> Number:
-        return self._folded(factors, Fraction(1), lambda a, b: a * b)
+        return self._folded(factors, Fraction(1), operator.mul)
 
     def _folded(self, values: Iterable[Number], start: Fraction, op: Callable[[Any, Any], Any]) -> Number:
-        exact, rest = start, []
+        exact, rest = None, []
         for v in values:
-            if isinstance(v, bool | Fraction):
-                exact = op(exact, Fraction(v))
+            if type(v) is Fraction:
+                exact = v if exact is None else op(exact, v)
+            elif isinstance(v, bool | Fraction):
+                exact = Fraction(v) if exact is None else op(exact, Fraction(v))
             else:
                 rest.append(v)
         if not rest:
-            return exact
-        return functools.reduce(op, rest if exact == start else [*rest, self.inexact(exact)])
+            return start if exact is None else exact
+        return functools.reduce(op, rest if exact is None or exact == start else [*rest, self.inexact(exact)])
 
     def extremum(self, kind: str, values: Iterable[Number]) -> Number:
         """Largest (or smallest) value; NaN if there is one; the infinite identity of nothing."""

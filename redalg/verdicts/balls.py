@@ -31,6 +31,7 @@ from redalg.graph.formula import evaluated
 from redalg.graph.functions import FUNCTIONS, Function
 
 Interval = Any  # a pair of raw mpf tuples
+FARTHEST = 1 << 10  # bits of an argument before the point: an exponential asks for as many digits of log 2
 LONGEST = 100_000  # binary places of a number that is still written out as a rational
 
 
@@ -124,6 +125,11 @@ def _is_special(end: Any) -> bool:
     return not end[1] and bool(end[2])
 
 
+def _is_far(x: Interval) -> bool:
+    """Whether an end is too large for its exponential, or the rest that a period leaves, to be calculated."""
+    return any(end[2] + end[3] > FARTHEST for end in x)
+
+
 def hull(op: str, a: Fraction | Ball, b: Fraction | Ball) -> Ball:
     """max or min of two numbers whose order the enclosures do not decide."""
     prec = a.prec if isinstance(a, Ball) else b.prec  # type: ignore[union-attr]
@@ -161,7 +167,10 @@ class BallNumbers:
             value = li.mpi_sqrt(x, self.prec)
         else:
             e = exponent.mpi if isinstance(exponent, Ball) else enclose(exponent, self.prec)
-            value = li.mpi_exp(li.mpi_mul(e, li.mpi_log(x, self.prec), self.prec), self.prec)
+            logarithm = li.mpi_mul(e, li.mpi_log(x, self.prec), self.prec)
+            if _is_far(logarithm):
+                return float("nan")
+            value = li.mpi_exp(logarithm, self.prec)
         return Ball(value, self.prec, ("pow", base, exponent))
 
 
@@ -192,6 +201,7 @@ _DIRECT: dict[str, Callable[[Interval, int], Interval | None]] = {  # interval f
     "cosh": lambda x, prec: li.mpi_cosh_sinh(x, prec)[0],
     "sinh": lambda x, prec: li.mpi_cosh_sinh(x, prec)[1],
 }
+_SHORT = frozenset({"log", "log1p", "abs", "relu"})  # of large numbers, too
 _DOMAINS: dict[str, Callable[[Any], bool]] = {
     "": lambda v: True,
     "unit": lambda v: -1 <= v <= 1,
@@ -204,6 +214,8 @@ _DOMAINS: dict[str, Callable[[Any], bool]] = {
 def _enclose_function(op: str, x: Interval, prec: int) -> Interval | None:
     """By mpmath's intervals, by the formula of a function that has one, else by values at the ends or the middle."""
     spend(prec // FUNCTION)
+    if op not in _SHORT and _is_far(x):
+        return None
     row = FUNCTIONS[op]
     if op in _DIRECT:
         return _DIRECT[op](x, prec)

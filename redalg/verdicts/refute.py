@@ -42,10 +42,10 @@ def refuse(spec: Spec, obstacle: Obstacle) -> NoReturn:
     minimum = max(PLAUSIBLE_SLOTS, _terms(raw, blocked.stage) + 1)
     witness, against, spent = None, stage, ""
     try:
-        with allowance(SEARCH, "operations on exact numbers"):
+        with allowance(SEARCH, "operations on exact numbers", doing="the search for a witness"):
             witness, against = _searched(spec, raw, obstacle.nodes, stage, minimum)
     except Exhausted as budget:
-        spent = f" within {budget.what}"
+        spent = f" within {budget}"
     way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
     text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
     where = f"{name} of the spec, over {_axes(raw)}"

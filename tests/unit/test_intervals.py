@@ -55,7 +55,7 @@ def test_every_draw_keeps_to_the_interval(between, seed, integer):
         assert integer and "empty" in str(error)
         return
     assert all(intervals.admits(w.domain, v) for v in sampling.draw(w.decl, (7,), random.Random(seed)).tolist())
-    sample = Sample(Obligation("O1", "s", w.node, w.node), seed)
+    sample = Sample([Obligation("O1", "s", w.node, w.node)], seed)
     for _ in range(7):
         value = sample._value(w.domain, False)
         assert intervals.admits(w.domain, value) and proven.admits(w.domain, proven.moved(w.domain, value))

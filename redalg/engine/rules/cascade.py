@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Protocol
 
 from redalg.algebra import polynomial as nf
@@ -121,6 +122,8 @@ class Cascade:
         self._seen: set[Node] = set()
         self._leaves: set[Node] = set()  # raw reductions that stand for themselves
         self._bad: set[Node] = set()  # formal sums of mixed monomials
+        self._sound: set[Node] = set()  # what depends on none of so many
+        self._sound_for = 0
         self.separator = self._separator(Trace())
 
     def _separator(self, trace: Trace, stage: Node | None = None) -> Separator:
@@ -320,11 +323,13 @@ class Cascade:
 
     def first_bad(self, node: Node) -> Node | None:
         """The first formal sum of mixed terms, or blocked stage, that the node depends on."""
+        if self._sound_for != len(self._bad):  # what was sound may read a sum that has become bad
+            self._sound, self._sound_for = set(), len(self._bad)
         seen: set[Node] = set()
         stack = [node]
         while stack:
             n = stack.pop()
-            if n in seen:
+            if n in seen or n in self._sound:
                 continue
             seen.add(n)
             if n in self._bad:
@@ -337,6 +342,8 @@ class Cascade:
                     stack.extend(value.poly.generators())
                 continue
             stack.extend(reversed(n.args))
+        if self._sound_for == len(self._bad):
+            self._sound |= seen
         return None
 
 
@@ -387,7 +394,12 @@ def _fresh(m: Mono) -> bool:
 
 
 def _fresh_axes(m: Mono) -> frozenset[str]:
-    return frozenset(a for gen, _ in m for a in gen.axes if "~" in a)
+    return frozenset[str]().union(*(_fresh_among(gen.axes) for gen, _ in m if gen.axes))
+
+
+@lru_cache(maxsize=1024)
+def _fresh_among(axes: frozenset[str]) -> frozenset[str]:
+    return frozenset(a for a in axes if "~" in a)
 
 
 def _product(a: Poly, b: Poly, element: Mono, kept: frozenset[str]) -> Poly:
