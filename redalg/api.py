@@ -50,8 +50,8 @@ from redalg.laws.infinities import (
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import proves
 from redalg.proofs.document.errors import CertificateError
-from redalg.proofs.document.work import Exhausted as TooLong
 from redalg.proofs.document.work import STEPS, metered
+from redalg.proofs.document.work import Exhausted as TooLong
 from redalg.proofs.document.work import spent as steps
 from redalg.verdicts.refute import refuse
 

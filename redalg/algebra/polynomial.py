@@ -121,7 +121,9 @@ def mono_mul(a: Mono, b: Mono) -> Mono | None:
         for gen, p in b:
             powers[gen] = powers[gen] + p if gen in powers else p
         return mono(powers)
-    out = list(a)  # both are canonical: only what they share, and conditions that exclude each other, has to be looked at
+    out = list(
+        a
+    )  # both are canonical: only what they share, and conditions that exclude each other, has to be looked at
     for factor in b:
         gen, p = factor
         at = bisect_left(out, gen.digest, key=_place)
@@ -176,6 +178,9 @@ def plain_axes(root: Node, among: Iterable[str] | None = None) -> tuple[Node, di
 
 def plain(m: Mono) -> Mono:
     """The monomial with fresh axis names undone."""
+    spend(1 + len(m) // WIDE)
+    if not any("~" in a for gen, _ in m for a in gen.axes):
+        return m
     _, undo = plain_axes(mono_node(m))
     return renamed(m, undo) if undo else m
 
@@ -417,7 +422,7 @@ def rank_factor(rows: dict[Mono, Poly]) -> list[tuple[Poly, Poly]]:
 # --- back to nodes -------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def mono_node(m: Mono, c: Fraction = Fraction(1)) -> Node:
     """The node of one term: conditions select (never multiply), exponentials merge into one."""
     conditions = [gen for gen, _ in m if gen.is_boolean]

@@ -32,8 +32,8 @@ SEARCH = 3_000_000  # operations on exact numbers in the search for one refusal'
 INVARIANCE = 20_000  # products in showing that something does not depend on one stage value
 PROOF = 1  # steps for one of the checker's
 LAWS = 4_500_000  # operations in stating the laws of one form and testing them at points
-NODE = 15  # of those for a node that is rebuilt,
-TERM = 60  # for one that is multiplied out and collected with others,
+NODE = 18  # of those for a node that is rebuilt,
+TERM = 75  # for one that is multiplied out and collected with others,
 VALUE = 8  # and for a value of a node at a point
 INFINITIES = 1_000_000  # operations in running forms of one spec on streams with infinities
 INFINITE = 6  # steps for each
@@ -67,8 +67,8 @@ _meter: ContextVar[_Meter | None] = ContextVar("meter", default=None)
 def allowance(limit: int, what: str, price: int = 1, doing: str = "", kept: int = 0) -> Iterator[None]:
     """Work inside may cost up to `limit` units, and no more steps than the allowance around it has left.
 
-    `what`: the units, `price`: the steps of one; `doing`: what they are spent in; `kept`: steps that stay for what comes
-    after it. More raises `Exhausted`, which names the budget that was spent.
+    `what`: the units, `price`: the steps of one; `doing`: what they are spent in; `kept`: steps that stay for what
+    comes after it. More raises `Exhausted`, which names the budget that was spent.
     """
     outer, named = _meter.get(), (what, limit, "" if price == 1 else doing)
     if outer is not None:

@@ -77,7 +77,7 @@ def refutations(
 
 
 def together(pairs: Iterable[Obligation]) -> list[list[Obligation]]:
-    """Pairs that can be tested at the same points: under the same assumptions, names of one domain, lists of one length."""
+    """Pairs that can be tested at the same points: of one list of assumptions, names of one domain, lists as long."""
     groups: dict[tuple[Node, ...], list[_Group]] = {}
     for pair in pairs:
         among = groups.setdefault(pair.assumptions, [])

@@ -13,7 +13,7 @@ import pytest
 
 import redalg as ra
 from redalg.algebra import polynomial as nf
-from redalg.algebra.work import PLANNED, SEARCH, allowance, spent
+from redalg.algebra.work import PRODUCT, SEARCH, allowance, spent
 from redalg.engine.passes import derive_plan
 from redalg.graph import node as g
 from redalg.graph.plan import Plan
@@ -191,7 +191,7 @@ def test_what_a_derivation_takes_is_counted(family: Callable[[int], str]) -> Non
     plan = derive_plan(spec)
     assert isinstance(plan, Plan)
     steps: dict[str, tuple[Callable[[], Any], int]] = {
-        "plan": (lambda: derive_plan(spec), PLANNED),  # what plans with guards charge for each of their own units
+        "plan": (lambda: derive_plan(spec), PRODUCT),
         "laws": (lambda: laws._verify(spec, plan, 5_000), 1),
         "infinities": (lambda: differences(ra.Form(spec, plan)), 1),
     }
