@@ -33,7 +33,7 @@ class Power(Fraction):
     __slots__ = ("_hash",)
     _hash: int
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # numbers.Complex has none, Fraction does
         return self._hash
 
     def __reduce__(self) -> tuple[type[Fraction], tuple[int, int]]:

@@ -50,8 +50,8 @@ class Inside:
             done[n] = new
         found = done.get(body, body)
         tamed = ((p, self._tamed(p, Fraction(1))) for p in _choices(found))
-        new = {p: t for p, t in tamed if t is not p}
-        return g.substitute(found, new) if new else found
+        other = {p: t for p, t in tamed if t is not p}
+        return g.substitute(found, other) if other else found
 
     def _tamed(self, base: Node, e: Fraction) -> Node:
         """A base of a power e, its elements in units of the constants that the power would take out."""

@@ -98,7 +98,7 @@ class _Group:
     def takes(self, pair: Obligation) -> bool:
         fresh = list(walk(pair.left, pair.right, *pair.assumptions, done=self.seen))
         leaves = (n.attr for n in fresh if n.op in ("tensor", "state"))
-        fixed: dict[object, object] = dict(made(fresh))
+        fixed: dict[Any, Any] = dict(made(fresh))
         fixed |= {(leaf.name, len(leaf.axes)): leaf.domain for leaf in leaves}
         if any(self.fixed.get(name, value) != value for name, value in fixed.items()):
             return False
