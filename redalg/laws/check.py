@@ -24,7 +24,6 @@ from redalg.numeric.exact_numbers import arithmetic
 ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
 PATIENCE = 4  # budgets that are spent before a law at which no point counted is left untested
 TOLERANCE = Fraction(1, 10**40)  # relative to the largest value met on the way, where a side is not rational
-CHARGED = (1 << 10) - 1  # values after which an evaluation spends what it has computed
 NUMBERS = arithmetic(10)  # and its 50 guard digits
 
 
@@ -115,27 +114,18 @@ class Scalars(Exact):
         super().__init__(values, sizes)
         self.numbers = NUMBERS
         self.largest: dict[Node, Any] = {}
-        self.evaluations = self.count = 0  # the former with what long numbers cost
-        self._charged = 0
+        self.evaluations = 0  # with what long numbers cost
 
     def _compute(self, node: Node, at: Mapping[str, int]) -> Any:
         found = super()._compute(node, at)
-        self.count += 1
+        longer = 0
         if type(found) is Fraction:
-            self.evaluations += 1 + _length(found)
-        else:
-            self.evaluations += 1
-            if not isinstance(found, bool) and self.largest.get(node, 0) < abs(found) < self.numbers.inf:
-                self.largest[node] = abs(found)
-        if self.count & CHARGED == 0:
-            self.charge()
+            longer = _length(found)
+        elif not isinstance(found, bool) and self.largest.get(node, 0) < abs(found) < self.numbers.inf:
+            self.largest[node] = abs(found)
+        self.evaluations += 1 + longer
+        spend(VALUE + longer)
         return found
-
-    def charge(self) -> None:
-        """Spend what has been computed since the last time."""
-        done = self.evaluations + (VALUE - 1) * self.count
-        done, self._charged = done - self._charged, done
-        spend(done)
 
     def magnitudes(self, roots: Iterable[Node], known: dict[Node, Any]) -> None:
         """The largest inexact value met below each of the roots and below what is below them, at least 1."""
@@ -241,7 +231,6 @@ class Sample:
             yield from self._compared(scalars, sizes, wanted) if self._is_met(scalars, sizes) else ()
         finally:
             self.spent += scalars.evaluations
-            scalars.charge()
 
     def _order(self, scalars: Scalars, values: dict[str, dict[tuple[int, ...], Any]]) -> None:
         """Meet ``lesser <= greater`` by moving the state leaf that comes later; what else is assumed, by rejection."""
