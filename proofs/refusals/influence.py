@@ -302,9 +302,9 @@ def _near(numbers: Numbers, v: Value) -> Value:
     """An enclosure of a number with its neighbourhood; truths and infinities are as they are."""
     if type(v) is Complex:
         return Complex(*(_near(numbers, part) for part in parts(v)))
-    if type(v) is not Fraction and type(v) is not Interval:
+    if not isinstance(v, Fraction | Interval):
         return v
-    low, high = (v, v) if type(v) is Fraction else numbers.reals.ends(v)
+    low, high = (v, v) if isinstance(v, Fraction) else numbers.reals.ends(v)
     tiny = Fraction(1, 1 << numbers.reals.bits // 2) * max(abs(low), abs(high), ONE)
     return numbers.reals.between(low - tiny, high + tiny)
 

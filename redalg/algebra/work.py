@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-VERDICT = 5_000_000  # steps of one verdict; a step is about a microsecond of a slow core
+VERDICT = 10_000_000  # steps of one verdict; a step is about a microsecond of a slow core
 SPEC = 100  # of them for a node of the spec, which every pass walks
 
 DERIVATION = 160_000  # products and sums of terms in the normal forms of one derivation
@@ -31,7 +31,7 @@ CONSTANT = 1 << 16  # bits of a constant in a normal form
 SEARCH = 3_000_000  # operations on exact numbers in the search for one refusal's witness
 INVARIANCE = 20_000  # products in showing that something does not depend on one stage value
 PROOF = 1  # steps for one of the checker's
-LAWS = 4_500_000  # operations in stating the laws of one form and testing them at points
+LAWS = 9_000_000  # operations in stating the laws of one form and testing them at points
 NODE = 18  # of those for a node that is rebuilt,
 TERM = 75  # for one that is multiplied out and collected with others,
 VALUE = 8  # and for a value of a node at a point
