@@ -80,7 +80,7 @@ class Lines(NamedTuple):
     """Columns that are walked line by line."""
 
     waits: float  # of those of a thread, the part that others do not fill
-    abreast: float  # more time where a thread has several rows
+    several: float  # more time where a thread has several rows
     kept: float  # the same where rows are kept in shared memory
 
 
@@ -191,7 +191,7 @@ H200 = Calibration(
     ),
     # Of 1360 schedules of 44 cells, most of which walk columns, the choice takes 1.13 times as long as the best with
     # these and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27).
-    Lines(waits=0.9, abreast=1.1, kept=1.05),
+    Lines(waits=0.9, several=1.1, kept=1.05),
     Turned(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
         # a copy of as much 91 (2026-11-24).

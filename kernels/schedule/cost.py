@@ -566,7 +566,7 @@ class _Model:
         found = self.summing() if self.work.held.summed else 1.0
         if self.walks_columns:
             lines = self.known.lines
-            found *= (lines.abreast if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
+            found *= (lines.several if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
         return found
 
     @property
