@@ -94,7 +94,7 @@ def test_columns_in_registers(
     agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
     if "softmax" in name and not (narrow and coarsen > 1):  # read once, and without any first element
         padded = -(-count // schedule.rows_per_block) * schedule.rows_per_block  # threads beyond the last row too
-        held = threads * cluster * tile if narrow else length  # narrow elements beyond the last one: that one again
+        held = threads * cluster * tile  # beyond the last element: that one again
         loaded, width = moved["operand x"].loaded, np.dtype(dtype).itemsize
         assert padded * length * width <= loaded <= padded * held * width
 
