@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
-from tests.support.range_cases import LEAST, MOST, TEXTS, agree, definition, drawn, form, named
+from tests.support.range_cases import EXTREMA, LEAST, MOST, TEXTS, agree, definition, drawn, form, named
 
 _RUNS: dict[str, ra.Run] = {}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", [n for n in TEXTS if n not in ("above the mean", "of both axes")])
+@pytest.mark.parametrize("name", [n for n in TEXTS | EXTREMA if n not in ("above the mean", "of both axes")])
 @given(data=st.data())
 def test_every_way_to_end(name: str, data: st.DataObject) -> None:
     run = _RUNS.setdefault(name, form(name).compile("cpu"))
