@@ -16,6 +16,7 @@ from redalg.kernels.ir.program import Factor
 SAME = frozenset({"abs", "relu", "floor", "ceil"})  # of one argument, whose magnitude they have
 CHOICES = frozenset({"maximum", "minimum", "where"})
 EXTREMA = frozenset({"max", "min"})
+MOST = 1 << 20  # of a power's exponent
 LENGTH = 40.0  # log2 of more than a size or an index is
 
 
@@ -26,6 +27,21 @@ def is_datum(body: Node) -> bool:
     if body.op in SAME or body.op in CHOICES or body.op == "reduce" and body.attr.kind in EXTREMA:
         return all(map(is_datum, _choices(body)))
     return body.op in ("tensor", "const", "special")
+
+
+def size_of(const: Node) -> float:
+    """The log2 of a constant's magnitude, which may be beyond all floats.
+
+    >>> from redalg.graph.node import const
+    >>> size_of(const(10**400)) > 1328
+    True
+    """
+    return log2(abs(const.attr.numerator)) - log2(const.attr.denominator)
+
+
+def degree_of(exponent: Node) -> float:
+    """A constant exponent, or one that leaves every range as it does."""
+    return float(max(-MOST, min(MOST, exponent.attr)))
 
 
 def bounds_of(body: Node) -> tuple[Factor, ...] | None:
@@ -70,7 +86,7 @@ def _multiplied(found: Iterable[tuple[Factor, ...] | None]) -> tuple[Factor, ...
 def _raised(power: Node) -> tuple[Factor, ...] | None:
     base, exponent = power.args
     inner = bounds_of(base) if is_const(exponent) else None
-    return None if inner is None else tuple(f._replace(degree=f.degree * float(exponent.attr)) for f in inner)
+    return None if inner is None else tuple(f._replace(degree=f.degree * degree_of(exponent)) for f in inner)
 
 
 def _choices(body: Node) -> tuple[Node, ...]:
@@ -99,7 +115,7 @@ def slack_of(body: Node) -> float:
 
 def _bits(node: Node) -> float:
     if node.op == "const":
-        return abs(log2(abs(node.attr))) if node.attr else 0.0
+        return abs(size_of(node)) if node.attr else 0.0
     if node.op == "state":
         return inf
     return LENGTH if node.op in ("size", "index") else 0.0

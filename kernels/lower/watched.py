@@ -20,7 +20,7 @@ from redalg.graph.node import COMPARISONS, UNARY, Node, is_const, is_inverse, le
 from redalg.graph.operators import Extremum, Position, Product, Sum
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Factor, Fold, Loop, Part, Pass, Program, Watch
-from redalg.kernels.lower.bounds import bounds_of, is_datum, slack_of
+from redalg.kernels.lower.bounds import bounds_of, degree_of, is_datum, size_of, slack_of
 from redalg.kernels.lower.signs import SEEN
 
 REACH = {"float16": 16.0, "float8_e4m3fn": 9.0, "float8_e5m2": 16.0, "bool": 0.0}  # log2 of the largest number
@@ -169,7 +169,7 @@ class _Watching:
         if node.op == "pow":
             base, exponent = node.args
             known = is_const(exponent) and exponent.attr > 0
-            return float(exponent.attr) * max(0.0, self._reach(base, anchor)) if known else inf
+            return degree_of(exponent) * max(0.0, self._reach(base, anchor)) if known else inf
         if node.op in LARGEST:
             choices = node.args[1:] if node.op == "where" else node.args
             more = log2(len(node.args)) if node.op == "add" else 0.0
@@ -179,7 +179,7 @@ class _Watching:
     def _reach_of_leaf(self, node: Node, anchor: float) -> float:
         match node.op:
             case "const":
-                return log2(abs(node.attr)) if node.attr else 0.0
+                return size_of(node) if node.attr else 0.0
             case "tensor":
                 return self._leaf(node)
             case "state":
@@ -245,7 +245,7 @@ def _magnifies(node: Node) -> bool:
 
 def _degree(node: Node) -> float:
     """The degree of a power, whichever its sign."""
-    return abs(float(node.args[1].attr)) if node.op == "pow" and is_const(node.args[1]) else 1.0
+    return abs(degree_of(node.args[1])) if node.op == "pow" and is_const(node.args[1]) else 1.0
 
 
 def _is_quotient(node: Node) -> bool:
@@ -321,7 +321,7 @@ def _factored(body: Node) -> tuple[Factor, ...]:
         alone = base.op == "tensor" or base.op == "add" and len(read) == 1 and read[0] in base.args
         if not alone:
             return ()
-        found.append(Factor(read[0].attr.name, base.op == "add", float(degree.attr) if degree is not None else 1.0))
+        found.append(Factor(read[0].attr.name, base.op == "add", degree_of(degree) if degree is not None else 1.0))
     return tuple(found)
 
 
