@@ -107,6 +107,36 @@ def test_floats_beside_large_integers(name: str, constant: int) -> None:
         np.testing.assert_allclose(np.asarray(found, float), np.asarray(wanted, float), rtol=1e-12)
 
 
+WATCHED = {  # extrema of which kernels of a CPU watch whether they left the range
+    "largest": "y = max[j](maximum(x[i,j], C)); return y",
+    "product": "y = max[j](C*x[i,j]); at = argmin[j](C*x[i,j]); return y, at",
+    "distance": "at = argmin[j]((x[i,j] - C)**2); y = min[j]((x[i,j] - C)**2)/C; return at, y",
+    "scaled": "m = max[j](abs(x[i,j])); y = x[i,j]/m/C; return y",
+    "selected": "y = min[j](where(x[i,j] > 0, x[i,j]**2, C)); return y",
+    "power": "y = 1/max[j](abs(x[i,j])**E); return y",
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("constant", [3, 2**60, 10**30, 10**400])
+@pytest.mark.parametrize("name", WATCHED)
+def test_watched_extrema_beside_large_constants(name: str, constant: int) -> None:
+    """What bounds an extremum's terms takes logarithms of constants, and powers, that no float holds."""
+    text = WATCHED[name].replace("C", str(constant)).replace("E", str(min(constant, 10**30)))
+    found = ra.verdict(ra.parse(text))
+    if not isinstance(found, ra.Form):
+        assert constant > 2**59, text
+        return
+    for length in (1, 2, 7):
+        data = np.linspace(-3.0, 5.0, 3 * length).reshape(3, length)
+        for own, true in zip(values(found.compile("cpu")(x=data)), values(ra.reference(found.spec, x=data)), strict=True):
+            np.testing.assert_allclose(np.asarray(own, float), np.asarray(true, float), rtol=1e-12)
+
+
+def values(found: Any) -> list[Any]:
+    return [*found.values()] if isinstance(found, dict) else [found]
+
+
 @pytest.mark.parametrize("constant", [2**63, 10**19, -(10**400)])
 def test_large_constants_beside_floats_are_derived(constant: int) -> None:
     """Forms are tried at infinite elements, where the integers of the definition may be outside int64."""
