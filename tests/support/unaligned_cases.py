@@ -55,8 +55,9 @@ def arrays(spec: Any, rows: int, length: int, dtype: Any, rng: Any, offset: int,
     return found
 
 
-def error(spec: Any, found: dict[str, Any], given: dict[str, Any]) -> float:
-    """The largest difference to the definition, relative to the largest result."""
+def error(spec: Any, found: dict[str, Any], given: dict[str, Any], beside: float = 0.0) -> float:
+    """The largest difference to the definition, relative to the largest result, or to the number that they are what is
+    left beside (an excess)."""
     wide = {n: a if isinstance(a, float) else np.asarray(a, np.float64) for n, a in given.items()}
     true = ra.reference(spec, **wide)
     true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
@@ -66,5 +67,5 @@ def error(spec: Any, found: dict[str, Any], given: dict[str, Any]) -> float:
         assert a.shape == b.shape and np.isfinite(a).all(), name
         if np.asarray(true[name]).dtype.kind in "iu":
             np.testing.assert_array_equal(a, b)
-        worst = max(worst, float(np.abs(a - b).max(initial=0.0) / max(1e-30, np.abs(b).max(initial=0.0))))
+        worst = max(worst, float(np.abs(a - b).max(initial=0.0) / max(1e-30, beside, np.abs(b).max(initial=0.0))))
     return worst

@@ -129,7 +129,9 @@ def test_watched_extrema_beside_large_constants(name: str, constant: int) -> Non
         return
     for length in (1, 2, 7):
         data = np.linspace(-3.0, 5.0, 3 * length).reshape(3, length)
-        for own, true in zip(values(found.compile("cpu")(x=data)), values(ra.reference(found.spec, x=data)), strict=True):
+        for own, true in zip(
+            values(found.compile("cpu")(x=data)), values(ra.reference(found.spec, x=data)), strict=True
+        ):
             np.testing.assert_allclose(np.asarray(own, float), np.asarray(true, float), rtol=1e-12)
 
 

@@ -36,7 +36,8 @@ def check(name: str, dtype: str, given: dict[str, Any], schedule: Any = None) ->
     found = run(**given)
     found = found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
     host = {n: a if isinstance(a, float) else a.double().cpu().numpy() for n, a in given.items()}
-    assert error(form.spec, {n: a.double().cpu().numpy() for n, a in found.items()}, host) <= DTYPES[dtype][1]
+    beside = 3.0 if name == "kurtosis" else 0.0
+    assert error(form.spec, {n: a.double().cpu().numpy() for n, a in found.items()}, host, beside) <= DTYPES[dtype][1]
     return run
 
 
