@@ -43,7 +43,6 @@ class Anchoring:
         printer = StepPrinter(self.kernel, self.kernel.row.child())
         self.kernel.group.reciprocals(steps, printer.scope, MANY)
         printer.steps(steps)
-        self.kernel.flush(printer.scope)
 
     def _join(self) -> None:
         """After a tile: the last of those that are joined at once, or of the row."""

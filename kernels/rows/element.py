@@ -624,16 +624,19 @@ class Elements:
         with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
             out(*([f"k = {self.in_portion} + u"] if self.in_portion else []))
             step = f"k * {self.stride}" if self.stride > 1 else "k"
-            at = f"first + {step}"
-            if clamped and not self.bounds.whole:
-                at = self.bounds.place(step, self.stop) if self.bounds.left else f"min({at}, {self._last})"
-            clamped |= self.bounds.whole
             if position or not (s.exact or self._counts_left):
-                out(f"at = {at}")
+                out(f"at = {self._place(step, clamped)}")
             bound = f"{step} < left" if self._counts_left else f"at < {self.stop}"
-            with out.block(conjunction([None if clamped or s.exact else bound])):
+            free = clamped or self.bounds.whole or s.exact
+            with out.block(None if free else f"if {bound}:"):
                 self.places_along(axes if position else ())
                 yield
+
+    def _place(self, step: str, clamped: bool) -> str:
+        """The text of the place so far from the tile's first one, or, where loads are `clamped`, of the row's last."""
+        if self.bounds.whole or not clamped:
+            return f"first + {step}"
+        return self.bounds.place(step, self.stop) if self.bounds.left else f"min(first + {step}, {self._last})"
 
     @property
     def _last(self) -> str:
