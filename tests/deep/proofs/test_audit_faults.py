@@ -79,22 +79,21 @@ def _audited(name: str, fault: Callable[[Operator, Callable[[Any], int]], Operat
     return audit(merge, lift([]), lift=lift, domain="real", specials=())
 
 
-def changes_first(merge: Operator, count: Any) -> Operator:
-    def changed(a: Any, b: Any) -> Any:
-        found = merge(a, b)
-        _spoil(a)
-        return found
+def _changing(which: int) -> Callable[[Operator, Any], Operator]:
+    """A merge that changes one of its arguments."""
 
-    return changed
+    def fault(merge: Operator, count: Any) -> Operator:
+        def changed(*states: Any) -> Any:
+            found = merge(*states)
+            _spoil(states[which])
+            return found
+
+        return changed
+
+    return fault
 
 
-def changes_second(merge: Operator, count: Any) -> Operator:
-    def changed(a: Any, b: Any) -> Any:
-        found = merge(a, b)
-        _spoil(b)
-        return found
-
-    return changed
+changes_first, changes_second = _changing(0), _changing(1)
 
 
 def _spoil(state: Any) -> None:

@@ -61,12 +61,14 @@ def test_neighbours_of_any_size(size: float) -> None:
     np.testing.assert_allclose(found["distance"], true["distance"].astype(np.float32), rtol=1e-6, atol=2.0**-149)
 
 
-@pytest.mark.parametrize("name", ("fp8_quantise", "absmax_int8_gemm", "zero_point_gemm"))
-@pytest.mark.parametrize("size", (1e-42, 1e-39, 1e-36, 1.0, 1e36, 3e38))
+SCALED = ("fp8_quantise", "absmax_int8_gemm", "zero_point_gemm")
+# A result that multiplies an extremum of numbers by a sum is not watched near the end of the range (docs/limits.md).
+SCALES = [(n, x) for n in SCALED for x in (1e-42, 1e-39, 1e-36, 1.0, 1e36, 3e38) if x < 1e30 or "absmax" not in n]
+
+
+@pytest.mark.parametrize("name, size", SCALES)
 def test_scales_of_any_size(name: str, size: float) -> None:
     """One over a scale near 1e-40 is infinite, and so is the largest less the smallest of elements near 3e38."""
-    if name == "absmax_int8_gemm" and size > 1e30:
-        pytest.skip("a result that multiplies an extremum of numbers by a sum is not watched (docs/limits.md)")
     spec = ra.catalog[name]
     form, rng = ra.derive_incremental(spec, assume=("cast_commutes",)), np.random.default_rng(6)
     arrays = {t.name: rng.uniform(-1, 1, [{"i": 3, "k": 4}.get(a, 17) for a in t.axes]) for t in spec.tensors}
