@@ -61,14 +61,14 @@ def bounds_of(body: Node) -> tuple[Factor, ...] | None:
             return ()
         case "tensor":
             return (Factor(body.attr.name, False, 1.0),)
-        case "abs" | "relu" | "floor" | "ceil":
+        case op if op in SAME:
             return bounds_of(body.args[0])
         case "mul":
             return _multiplied(map(bounds_of, body.args))
         case "pow":
             return _raised(body)
-        case "add" | "maximum" | "minimum" | "where":
-            return _grouped(body, body.op == "add")
+        case op if op == "add" or op in CHOICES:
+            return _grouped(body, op == "add")
         case "reduce" if body.attr.kind == "sum" or body.attr.kind in EXTREMA:
             return _grouped(body, body.attr.kind == "sum")
     return None

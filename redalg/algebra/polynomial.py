@@ -121,9 +121,8 @@ def mono_mul(a: Mono, b: Mono) -> Mono | None:
         for gen, p in b:
             powers[gen] = powers[gen] + p if gen in powers else p
         return mono(powers)
-    out = list(
-        a
-    )  # both are canonical: only what they share, and conditions that exclude each other, has to be looked at
+    # Both are canonical: only what they share, and conditions that exclude each other, has to be looked at.
+    out = list(a)
     for factor in b:
         gen, p = factor
         at = bisect_left(out, gen.digest, key=_place)
