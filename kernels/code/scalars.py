@@ -20,6 +20,7 @@ from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.lower.signs import (
     inverse,
     inverse_root,
+    is_count,
     is_minus,
     is_negation,
     is_safe,
@@ -88,7 +89,9 @@ class Scalars:
         self.counter = counter if counter is not None else count(1)
         self.known: dict[Node, str] = dict(known or {})
         self.bounded = bounded  # parts of the state whose reciprocal may stand for a division by them
-        self.names = dict(names or {})  # functions called by another name; "/j": divisions that vary along j
+        # Functions called by another name; "/j": divisions that vary along j, "/count": by numbers of elements,
+        # "1/sqrt": by roots, "1/sqrt j": by roots that vary along j.
+        self.names = dict(names or {})
         self.looped = frozenset(looped)  # axes that have a loop, and so an index ``i_<axis>``, around this block
         self.lines: list[str] = []
         self._uses: dict[Node, int] = {}
@@ -290,19 +293,28 @@ class Scalars:
     def _over(self, text: str, below: Iterable[Node], node: Node) -> str:
         quick = next((self.names[f"/{a}"] for a in node.axes if f"/{a}" in self.names), None)
         for f in below:
-            if root := self._common_root(f):
-                text = f"{text} * {root}_{self.real}({self.converted(f.args[0], 'f')})"
+            if root := self._root_function(f):
+                of = f"{root}_{self.real}({self.converted(f.args[0], 'f')})"
+                text = of if text == self.number(Fraction(1)) else f"{text} * {of}"
+                continue
+            if is_count(f) and "/count" in self.names:
+                text = self.by_count(text, self.converted(f, "f"))
                 continue
             by = self.converted(f, "f", COMPARE if quick else SIGN)
             text = f"{quick}_{self.real}({text}, {by})" if quick else f"{text} / {by}"
         return text
 
-    def _common_root(self, f: Node) -> str | None:
-        """The function that stands for a division by a square root, where that is so of all its axes."""
+    def by_count(self, text: str, count: str) -> str:
+        """A quotient by a number of elements."""
+        quick = self.names.get("/count")
+        return f"{quick}_{self.real}({text}, {count})" if quick else f"{text} / {count}"
+
+    def _root_function(self, f: Node) -> str | None:
+        """The function that stands for a division by a square root: that of all its axes, or of any root."""
         if f.op != "pow" or f.args[1].op != "const" or f.args[1].attr != Fraction(1, 2) or f in self.known:
             return None
         found = {self.names.get(f"1/sqrt {axis}") for axis in f.axes}
-        return found.pop() if len(found) == 1 else None
+        return next(iter(found), None) or self.names.get("1/sqrt") if len(found) < 2 else self.names.get("1/sqrt")
 
     def _pow(self, node: Node) -> tuple[int, str]:
         base, e = node.args

@@ -61,6 +61,8 @@ CHEAP: dict[str, Callable[..., Any]] = {  # float32 only
     "exp2_ftz": partial(_flushed, np.exp2),
     "fast_rcp": partial(_flushed, lambda x: np.float64(1) / (x if np.ndim(x) or abs(x) >= LEAST_NORMAL else x * 0)),
     "fast_div": np.divide,
+    "div_count": np.divide,
+    "rcp_sqrt": lambda x: 1 / np.sqrt(x),
     "fast_sigmoid": _sigmoid,
     "fast_tanh": np.tanh,
 }

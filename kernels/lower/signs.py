@@ -52,7 +52,12 @@ def inverse_root(node: Node) -> tuple[Node, int] | None:
     return (Node("pow", (base, Node("const", (), Fraction(-1, 2)))), int(times)) if times in (3, 5) else None
 
 
+def is_count(node: Node) -> bool:
+    """Whether a node is the number of elements of an axis, or of those that a state has seen."""
+    return node.op == "size" or node.op == "state" and node.attr.name in (*SEEN, "n_some")
+
+
 def is_share(node: Node) -> bool:
     """Whether a node is one over the number of elements that a state has seen."""
     of_one = is_inverse(node) and node.args[0].op == "state" and node.args[1].attr == -1
-    return of_one and node.args[0].attr.name in SEEN
+    return of_one and is_count(node.args[0])

@@ -359,7 +359,9 @@ class Group:
     def _joining(self, p: Pass, counted: bool, known: dict[Node, str]) -> None:
         """The body of the function: lists in place, everything else as what it returns."""
         kernel = self.kernel
-        scope = Scalars(kernel.real, kernel.kinds, kernel.elements.row_leaf, kernel.access.size, known=known)
+        scope = Scalars(
+            kernel.real, kernel.kinds, kernel.elements.row_leaf, kernel.access.size, known=known, names=kernel.divisions
+        )
         counts = ["n"] if counted and not self.apart else []
         results = [*counts, *(local(part.name) for part in p.parts if not part.top)]
         lists = [s for s in p.combine if getattr(s, "kind", "") in ("topk", "keytop")]
@@ -386,7 +388,8 @@ class Group:
         for node in [n for n, count in uses.items() if count >= least and self.kernel.approximates]:
             name = node.args[0].attr.name
             scope.known[node] = f"per_{name}"
-            self.kernel.out(f"per_{name} = {self.kernel.real}(1) / {self.kernel.real}({name})")
+            one, count = f"{self.kernel.real}(1)", f"{self.kernel.real}({name})"
+            self.kernel.out(f"per_{name} = {scope.by_count(one, count)}")
 
     def _one_side(self, results: list[str]) -> None:
         """A state of nothing gives the other one."""

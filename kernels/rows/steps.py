@@ -130,7 +130,7 @@ class StepPrinter:
         share = state("share of b")
         if share not in self.scope.known:
             self.scope.known[share] = "fraction_b"
-            lines.append(f"fraction_b = {real}(n_b) / {real}(n_new)")
+            lines.append(f"fraction_b = {self.scope.by_count(f'{real}(n_b)', f'{real}(n_new)')}")
         lines.append(f"{name} = {a} + ({b} - {a}) * fraction_b")
         weighted = f"{a} * ({real}(1) - fraction_b) + {b} * fraction_b"
         lines.append(f"{name} = {name} if is_finite_{real}({name}) else {weighted}")

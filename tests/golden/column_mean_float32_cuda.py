@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import is_finite_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32
 from redalg.kernels.cuda.intrinsics import and_i32, load_float32, store_float32, store_int64, store_uint8
 
 f32, i32, i64 = np.float32, np.int32, np.int64
@@ -24,7 +24,7 @@ def combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b):
     n_new = n + n_b
     t1 = A_x - A_x_b
     t2 = avg_x_b - (f32(0) if A_x_b == A_x else t1)
-    fraction_b = f32(n_b) / f32(n_new)
+    fraction_b = div_count_f32(f32(n_b), f32(n_new))
     avg_x_seen = avg_x + (t2 - avg_x) * fraction_b
     avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - fraction_b) + t2 * fraction_b
     A_x_seen = avg_x_seen + A_x
@@ -86,7 +86,7 @@ def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
                 avg_x_first_sum = f32(0)
                 for k in range(TILE):
                     avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-                avg_x_first = avg_x_first_sum / f32(n_b)
+                avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
                 A_x_seen_b = avg_x_first + A_x_first
                 A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
                 avg_x_b_sum = f32(0)
@@ -109,7 +109,7 @@ def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
                 for k in range(TILE):
                     if k * 8 < left:
                         avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-                avg_x_first = avg_x_first_sum / f32(n_b)
+                avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
                 A_x_seen_b = avg_x_first + A_x_first
                 A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
                 avg_x_b_sum = f32(0)
@@ -120,7 +120,7 @@ def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
                     avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
         first += THREADS * TILE
         if n_b >= 4 * TILE or first >= length:
-            avg_x_b = avg_x_b_sum / f32(n_b)
+            avg_x_b = div_count_f32(avg_x_b_sum, f32(n_b))
             n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
             n_b = i64(0)
     # Block merge: a tree over the 8 threads of a row, which lie in different warps.

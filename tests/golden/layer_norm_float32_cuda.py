@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import is_finite_f32, sqrt_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32, rcp_sqrt_f32
 from redalg.kernels.cuda.intrinsics import (
     load_float32, load_float32x4, shfl_xor_f32, store_float32x4, store_int64, store_uint8
 )
@@ -73,7 +73,7 @@ def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
-    avg_x_first = avg_x_first_sum / f32(n_b)
+    avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
     A_x_seen_b = A_x_first + avg_x_first
     A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
     avg_x_b_sum = f32(0)
@@ -103,8 +103,8 @@ def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
     for step in range(3):
         avg_x_b_sum = avg_x_b_sum + shfl_xor_f32(avg_x_b_sum, 1 << step)
         avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
-    avg_x_b = avg_x_b_sum / f32(n_b)
-    avg_x2_b = avg_x2_b_sum / f32(n_b)
+    avg_x_b = div_count_f32(avg_x_b_sum, f32(n_b))
+    avg_x2_b = div_count_f32(avg_x2_b_sum, f32(n_b))
     # A row whose state left the range of the reals gets a mark: a cold branch, the same for a row.
     inside = (abs(avg_x_b) < MOST_2) & (LEAST <= abs(avg_x2_b)) & (abs(avg_x2_b) < INF)
     if not inside and t == 0:
@@ -118,7 +118,7 @@ def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
             or not ((LEAST <= abs(avg_x2_b)) & (abs(avg_x2_b) < INF)) | (avg_x2_b == 0)
         ):
             store_int64(marked, 0, row + 1)
-    t2 = f32(1) / sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
+    t2 = rcp_sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
     # Results of every element.
     y_part = cuda.local.array(VECTOR, np.float32)
     weight_part = cuda.local.array(4, np.float32)

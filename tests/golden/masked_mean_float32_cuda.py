@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import is_finite_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32
 from redalg.kernels.cuda.intrinsics import (
     load_boolx2, load_float32x2, store_float32, store_int64, store_uint8
 )
@@ -24,10 +24,10 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
     if n == 0:
         return n_b, A_x_b, avg_k_x_b, sum_k_b
     n_new = n + n_b
-    per_n_b = f32(1) / f32(n_b)
+    per_n_b = div_count_f32(f32(1), f32(n_b))
     t1 = A_x - A_x_b
     t2 = avg_k_x_b - f32(sum_k_b) * (f32(0) if A_x == A_x_b else t1) * per_n_b
-    fraction_b = f32(n_b) / f32(n_new)
+    fraction_b = div_count_f32(f32(n_b), f32(n_new))
     avg_k_x_seen = avg_k_x + (t2 - avg_k_x) * fraction_b
     avg_k_x_seen = (
         avg_k_x_seen if is_finite_f32(avg_k_x_seen) else avg_k_x * (f32(1) - fraction_b) + t2 * fraction_b
@@ -40,7 +40,7 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
     move_A_x = f32(0) if A_x_new == A_x else t4
     t5 = A_x_new - A_x_b
     move_A_x_b = f32(0) if A_x_new == A_x_b else t5
-    t6 = avg_k_x - f32(sum_k) * move_A_x / f32(n)
+    t6 = avg_k_x - div_count_f32(f32(sum_k) * move_A_x, f32(n))
     t7 = avg_k_x_b - f32(sum_k_b) * move_A_x_b * per_n_b
     avg_k_x_new = t6 + (t7 - t6) * fraction_b
     avg_k_x_new = avg_k_x_new if is_finite_f32(avg_k_x_new) else t6 * (f32(1) - fraction_b) + t7 * fraction_b
@@ -104,7 +104,7 @@ def m_kernel(x, k_, m, k__s0, m_s0, marked, marks, size_i, size_j, x_s0):
                     t3 = 1 if k__tile[k] else 0
                     sum_k_first = sum_k_first + t3
                     sum_k_b = sum_k_b + t3
-        avg_k_x_first = avg_k_x_first_sum / f32(n_b)
+        avg_k_x_first = div_count_f32(avg_k_x_first_sum, f32(n_b))
         A_x_seen_b = A_x_first + f32(n_b) * avg_k_x_first / f32(sum_k_first)
         A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_k_x_b_sum = f32(0)
@@ -115,7 +115,7 @@ def m_kernel(x, k_, m, k__s0, m_s0, marked, marks, size_i, size_j, x_s0):
                     k = v * VECTOR + c
                     t4 = x_tile[k] - A_x_b
                     avg_k_x_b_sum = avg_k_x_b_sum + (t4 if k__tile[k] else f32(0))
-        avg_k_x_b = avg_k_x_b_sum / f32(n_b)
+        avg_k_x_b = div_count_f32(avg_k_x_b_sum, f32(n_b))
         n, A_x, avg_k_x, sum_k = combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b)
         first += TILE
     n = length

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import is_finite_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
     and_i32, load_float32x4, shfl_xor_f32, store_float32, store_int64, store_uint8
 )
@@ -28,7 +28,7 @@ def combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b):
     n_new = n + n_b
     t1 = A_x - A_x_b
     t2 = avg_x_b - (f32(0) if A_x == A_x_b else t1)
-    fraction_b = f32(n_b) / f32(n_new)
+    fraction_b = div_count_f32(f32(n_b), f32(n_new))
     avg_x_seen = avg_x + (t2 - avg_x) * fraction_b
     avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - fraction_b) + t2 * fraction_b
     A_x_seen = A_x + avg_x_seen
@@ -97,7 +97,7 @@ def var_kernel(x, var, marked, marks, size_i, size_j, var_s0, x_s0):
                 for c in range(VECTOR):
                     k = v * VECTOR + c
                     avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-        avg_x_first = avg_x_first_sum / f32(n_b)
+        avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
         A_x_seen_b = A_x_first + avg_x_first
         A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_x_b_sum = f32(0)
@@ -110,8 +110,8 @@ def var_kernel(x, var, marked, marks, size_i, size_j, var_s0, x_s0):
                     t1 = x_tile[k] - A_x_b
                     avg_x_b_sum = avg_x_b_sum + t1
                     avg_x2_b_sum = avg_x2_b_sum + t1 * t1
-        avg_x_b = avg_x_b_sum / f32(n_b)
-        avg_x2_b = avg_x2_b_sum / f32(n_b)
+        avg_x_b = div_count_f32(avg_x_b_sum, f32(n_b))
+        avg_x2_b = div_count_f32(avg_x2_b_sum, f32(n_b))
         n, A_x, avg_x, avg_x2 = combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b)
         first += THREADS * TILE
     # States of all threads of the row at once: to anchors that all know, then slot by slot.
@@ -123,7 +123,7 @@ def var_kernel(x, var, marked, marks, size_i, size_j, var_s0, x_s0):
         A_x_largest = max_nan_f32(A_x_largest, shfl_xor_f32(A_x_largest, 1 << step))
     t3 = 0 == n_new
     A_x_common = f32(0) if t3 else A_x_largest
-    t4 = f32(n) / f32(n_new)
+    t4 = div_count_f32(f32(n), f32(n_new))
     share = f32(0) if t3 else t4
     t5 = A_x_common - A_x
     t6 = share * (avg_x - (f32(0) if A_x_common == A_x else t5))

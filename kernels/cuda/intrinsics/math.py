@@ -11,7 +11,9 @@ below 2^-126 are 0; any number for x > 0 ``exp2_ftz`` 2^x in one instruction; re
 log x in 14 instructions (``log`` takes 26), to a relative 2^-19 ``fast_rcp`` 1/x in one instruction; subnormal x gives
 infinity, subnormal results are 0 ``fast_tanh`` tanh x in 13 instructions without a branch, two of them the special
 function unit's ``fast_div`` a/b in about 6 instructions
-over the whole range, without the branch of a correctly rounded ``/`` =====================
+over the whole range, without the branch of a correctly rounded ``/`` ``div_count`` a/n for a number n ≥ 1 of elements
+without that branch; as exact as ``/`` but for a millionth of a unit ``rcp_sqrt`` 1/sqrt x without a branch, to one unit
+in the last place =====================
 ================================================================================================
 
 >>> from redalg.kernels.cuda.intrinsics.math import exp_nonpositive_f32, round_bfloat16_f32
@@ -84,6 +86,19 @@ FAST_SIGMOID = (  # z/(1 + z) for x < 0, 1/(1 + z) else, z = e^-|x|, subnormals 
     "setp.lt.f32 low, $1, 0f00000000;",
     "selp.f32 z, z, 0f3F800000, low;",
     "mul.rn.f32 $0, z, s;",
+)
+# Markstein's division: a reciprocal of one instruction and a Newton step, a quotient, its exact residual, a correction;
+# what is infinite or NaN stays as it is.
+DIV_COUNT = (
+    "rcp.approx.ftz.f32 r, $2; neg.f32 n, $2; fma.rn.f32 e, n, r, 0f3F800000; fma.rn.f32 r, r, e, r;",
+    "mul.rn.f32 q, $1, r; fma.rn.f32 e, n, q, $1; fma.rn.f32 e, e, r, q;",
+    "abs.f32 n, q; setp.lt.f32 p, n, 0f7F800000; selp.f32 $0, e, q, p;",
+)
+# One Newton step from a reciprocal root of one instruction, r + r/2·(1 - x·r·r); that of 0 or ∞ stays as it is.
+RCP_SQRT = (
+    "rsqrt.approx.f32 r, $1; mul.rn.f32 h, $1, r; neg.f32 h, h; fma.rn.f32 e, h, r, 0f3F800000;",
+    "mul.rn.f32 h, r, 0f3F000000; fma.rn.f32 h, h, e, r;",
+    "abs.f32 e, e; setp.lt.f32 p, e, 0f3F800000; selp.f32 $0, h, r, p;",
 )
 MAX_NAN = (8, 0)  # compute capability from which max.NaN is there
 EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}  # the bits of infinity
@@ -226,6 +241,14 @@ def _fast_sigmoid(b: Any, x: Any) -> Any:
     return inline(b, f"{{ .reg .f32 z, s; .reg .pred low; {text} }}", "=f,f", F32, [x])
 
 
+def _div_count(b: Any, x: Any, n: Any) -> Any:
+    return inline(b, f"{{ .reg .f32 r, n, e, q; .reg .pred p; {' '.join(DIV_COUNT)} }}", "=f,f,f", F32, [x, n])
+
+
+def _rcp_sqrt(b: Any, x: Any) -> Any:
+    return inline(b, f"{{ .reg .f32 r, h, e; .reg .pred p; {' '.join(RCP_SQRT)} }}", "=f,f", F32, [x])
+
+
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +283,8 @@ def _makers() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield _real("exp2_ftz", "f32", 1, partial(_instruction, text="ex2.approx.ftz.f32", end="f32"))
     yield _real("fast_rcp", "f32", 1, partial(_instruction, text="rcp.approx.ftz.f32", end="f32"))
     yield _real("fast_div", "f32", 2, partial(_instruction, text="div.full.f32", end="f32"))
+    yield _real("div_count", "f32", 2, _div_count)
+    yield _real("rcp_sqrt", "f32", 1, _rcp_sqrt)
 
 
 _MAKERS = dict(_makers()) | formats.MAKERS

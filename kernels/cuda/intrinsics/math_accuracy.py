@@ -53,4 +53,8 @@ ERROR_ULP: dict[str, Accuracy] = {
     "exp2_ftz": Accuracy(2.5, 0, "ptx"),
     "fast_rcp": Accuracy(1, 0, "ptx"),
     "fast_div": Accuracy(2.5, 0, "measured"),
+    # the residual is exact, what it adds less than two units of the quotient, by a reciprocal that is off by 2^-22
+    "div_count": Accuracy(0.501, 0, "derived"),
+    # 1 - x·r·r is off by 2^-24 for the rounded x·r, half of it at most half a unit of the result, which is rounded
+    "rcp_sqrt": Accuracy(1, 0, "derived"),
 }

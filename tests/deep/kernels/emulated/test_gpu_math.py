@@ -27,7 +27,7 @@ from tests.support.kernel_sources import Kernel, kernel
 NARROW = conversions.NARROW
 BITS = {8: (types.uint8, np.uint8), 16: (types.uint16, np.uint16)}
 PAIRS = ("exact_sum", "sum_error", "exact_product", "product_error")
-BINARY = ("pow", "div", "fast_div", "max_nan", "min_nan", *PAIRS)
+BINARY = ("pow", "div", "fast_div", "div_count", "max_nan", "min_nan", *PAIRS)
 f32 = np.float32
 
 
@@ -229,6 +229,8 @@ DOMAIN = {
     "fast_log": (0.01, 9),
     "sqrt": (0, 9),
     "rsqrt": (0.01, 9),
+    "rcp_sqrt": (0.01, 9),
+    "div_count": (1, 9),
     "acosh": (1, 9),
     "log1p": (-0.9, 9),
     "pow": (0.1, 9),
@@ -241,6 +243,8 @@ EXACT: dict[str, Callable[..., Any]] = {
     "rcp": lambda x: 1 / x,
     "div": lambda x, y: x / y,
     "fast_div": lambda x, y: x / y,
+    "div_count": lambda x, y: x / y,
+    "rcp_sqrt": lambda x: 1 / mpmath.sqrt(x),
     "fast_rcp": lambda x: 1 / x,
     "pow": mpmath.power,
     "log2": lambda x: mpmath.log(x, 2),
@@ -275,6 +279,45 @@ def test_emulations_keep_the_stated_errors(name: str) -> None:
                     x,
                     end,
                 )
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """Of float32, as 64 bits of a product and a sum, rounded once more."""
+    wide = [np.asarray(v, f32).astype(np.longdouble) for v in (a, b, c)]
+    return (wide[0] * wide[1] + wide[2]).astype(f32)
+
+
+@pytest.mark.parametrize("off", [0, 1, -1])
+def test_the_instructions_of_div_count_keep_its_bound(off: int) -> None:
+    """With a reciprocal that is `off` units beside the nearest one: counts of every size, sums of every size."""
+    rng = np.random.default_rng(7)
+    n = np.floor(np.concatenate([np.arange(1, 70000), 2.0 ** rng.uniform(0, 63, 50000)])).astype(f32)
+    x = (rng.uniform(1, 2, len(n)) * 2.0 ** rng.uniform(-149, 126.9, len(n))).astype(f32)
+    r = (f32(1) / n).astype(f32)
+    r = (r.view(np.int32) + off).view(f32)
+    r = fma(r, fma(-n, r, f32(1)), r)
+    q = (x * r).astype(f32)
+    found = fma(fma(-n, q, x), r, q).astype(np.float64)
+    units = np.abs(found - x.astype(np.float64) / n) / np.spacing(np.abs(x / n))
+    assert units.max() <= ERROR_ULP["div_count"].f32
+    text = " ".join(gpu_math.DIV_COUNT)
+    assert re.findall(r"(\w+)\.[\w.]+ ", text) == "rcp neg fma fma mul fma fma abs setp selp".split()
+
+
+@pytest.mark.parametrize("off", [0.0, 2.0**-22.9, -(2.0**-22.9)])
+def test_the_instructions_of_rcp_sqrt_keep_its_bound(off: float) -> None:
+    """With a reciprocal root of one instruction that is `off` of itself beside the true one (PTX ISA: 2^-22.9)."""
+    rng = np.random.default_rng(8)
+    x = (rng.uniform(1, 4, 200000) * 4.0 ** rng.integers(-74, 63, 200000)).astype(f32)
+    x = x[x > 0]
+    true = 1 / np.sqrt(x.astype(np.float64))
+    r = (true * (1 + off)).astype(f32)
+    e = fma(-(x * r).astype(f32), r, f32(1))
+    found = fma((r * f32(0.5)).astype(f32), e, r).astype(np.float64)
+    units = np.abs(found - true) / np.spacing(true.astype(f32))
+    assert units.max() <= ERROR_ULP["rcp_sqrt"].f32
+    text = " ".join(gpu_math.RCP_SQRT)
+    assert re.findall(r"(\w+)\.[\w.]+ ", text) == "rsqrt mul neg fma mul fma abs setp selp".split()
 
 
 def model_of_fast_log(x: Any, off: float) -> Any:

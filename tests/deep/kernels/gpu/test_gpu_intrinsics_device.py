@@ -47,6 +47,8 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "fast_rcp": lambda x: 1 / x,
     "div": np.divide,
     "fast_div": np.divide,
+    "div_count": np.divide,
+    "rcp_sqrt": lambda x: 1 / np.sqrt(x),
     "pow": np.power,
     "asin": np.arcsin,
     "acos": np.arccos,
@@ -253,6 +255,8 @@ def test_functions_of_float32_keep_their_errors(record_property: Any) -> None:
             off = np.where(np.abs(x) < LEAST, 0, off)
         if name == "fast_div":  # PTX ISA: divisors between 2^-126 and 2^126
             off = np.where((np.abs(b) >= LEAST) & (np.abs(b) <= 2.0**126) & (np.abs(true) >= LEAST), off, 0)
+        if name == "div_count":
+            off = np.where((b >= 1) & (b <= 2.0**63) & (b == np.rint(b)), off, 0)
         worst = int(np.argmax(off))
         record_property(name, f"{off[worst]:.3f} at {x[worst]!r}")
         print(f"{name}_f32: {off[worst]:.3f} units of {ERROR_ULP[name].f32} at {x[worst]!r}, {np.roll(x, -1)[worst]!r}")
