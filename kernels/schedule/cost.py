@@ -312,7 +312,7 @@ class _Model:
         """Bytes between the first and the last place of a warp, where neighbouring rows are neighbours in memory: of
         few rows, all places that a warp reads at a time lie in a few lines."""
         s = self.s
-        places = max(1, 32 // min(32, s.rows)) if s.column or s.threads == 1 else min(32, s.threads)
+        places = max(1, 32 // min(32, s.rows)) if s.column or s.threads == 1 else min(32, s.threads) * s.vector
         return places * size * self.work.rows
 
     # --- instructions ------------------------------------------------------------------------------------------------
@@ -452,7 +452,9 @@ class _Model:
         unbounded = s.exact or s.peel and s.resident
         single = 0.75 if s.vector * s.neighbours == 1 else 1.0
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
-        together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
+        blocks = self.known.blocks
+        part = (blocks.columns_at_once if s.column else blocks.rows_at_once) if self.waves() <= 1 else 1.0
+        together = blocks.cluster_start * part
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
         start += self.known.blocks.warp_start * s.block / 32 if self.waves() <= 1 else 0.0
