@@ -30,6 +30,7 @@ LONG = 16 << 20
 TOPS = ((4096, 4096), (65536, 128), (16384, 256))
 SCHEDULES: dict[str, dict[str, Any]] = {
     "redalg deterministic": {"deterministic": True},
+    "redalg measured": {"schedule": "measure"},
     "redalg split": {"schedule": "split"},
     "redalg cluster": {"schedule": "cluster"},
 }

@@ -3,6 +3,7 @@
 `python -m benchmarks.gpu.random_table --out table.jsonl` draws 60 cells of today's date and writes one JSON line for
 each; cells that the file has are skipped, so that the same command goes on where it stopped. `--cells known` are the
 shapes that were slow once, `--peers none` runs ours alone, `--peers 10` lets every tenth cell have peers.
+``--measured`` runs ours with ``schedule="measure"`` as well, which times schedules once as max-autotune does.
 `--report table.jsonl` writes the table and a histogram beside it (`.md`, `.png`).
 
 Results are checked against float64 on poisoned memory before anything is timed. Device time is that of replayed CUDA
@@ -33,6 +34,7 @@ from benchmarks.harness.processes import ROOT
 SIZES = tuple(4**k << 16 for k in range(8))  # bytes a copy moves where its rate is measured: 64 KiB to 1 GiB
 LARGE = 64 * 10**6  # bytes from which on a cell is judged by the limit
 NOISE = 0.03  # two runs of the same cell differ by so much
+OURS, MEASURED = "redalg", "redalg measured"
 PEERS = ("torch", "inductor", "inductor max-autotune")
 SHARES = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
@@ -48,6 +50,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     add("--only", default="", help="cells whose name holds this")
     add("--peers", default="all", help="all, none, or a number: every so manieth cell has peers")
     add("--modes", default="default,max-autotune", help="modes of torch.compile")
+    add("--measured", action="store_true", help="ours with schedules that are timed once, too")
     add("--budget", type=float, default=540.0, help="seconds after which no cell is begun")
     add("--workers", type=int, default=min(14, max(1, (os.cpu_count() or 2) - 1)), help="processes that compile")
     add("--repeats", type=int, default=5)
@@ -92,7 +95,7 @@ def _lab(target: str) -> Any:
 def contenders(options: argparse.Namespace, lab: Any, cell: RandomCell, sets: list[Any], peers: bool) -> list[Any]:
     from benchmarks.gpu.lab import AUTOTUNE
 
-    found = [lab.ours(cell, "redalg", sets)]
+    found = [lab.ours(cell, name, sets) for name in (OURS, *([MEASURED] if options.measured else []))]
     if peers:
         found.append(lab.eager(cell, sets))
         modes = {"default": "default", "max-autotune": AUTOTUNE}
@@ -177,10 +180,27 @@ def prepare_share(options: argparse.Namespace) -> None:
         try:
             sets = lab.sets(cell, 1, count=1)
             for one in contenders(options, lab, cell, sets, with_peers(options, number)):
-                check(one, lambda results, strict: 0.0)
+                if one.name == MEASURED:  # several processes would disturb each other's times, which are kept
+                    compile_candidates(options.target, cell, sets[0])
+                else:
+                    check(one, lambda results, strict: 0.0)
             torch.cuda.empty_cache()
         except Exception as problem:  # it is told when the cell is measured
             print(f"{cell}: {problem}"[:300], file=sys.stderr)
+
+
+def compile_candidates(target: str, cell: RandomCell, arguments: dict[str, Any]) -> None:
+    """Every schedule that `MEASURED` times, run once."""
+    from redalg.kernels.cuda.admit import admitted
+    from redalg.kernels.cuda.measure import ways_of
+    from redalg.kernels.launch import driver
+
+    run = cell.op.form.compile(target)
+    run(**arguments)
+    ready = run._last
+    _, dtypes = admitted(run.spec, arguments)
+    for way in ways_of(cell.op.form, dtypes, ready.views, driver.target_of(ready.device))[0]:
+        cell.op.form.compile(target, schedule=way)(**arguments)
 
 
 def prepare(options: argparse.Namespace, words: Sequence[str]) -> None:
@@ -201,27 +221,27 @@ def prepare(options: argparse.Namespace, words: Sequence[str]) -> None:
 
 def brief(record: Record) -> str:
     results = record.get("results", {})
-    ours = best_us(results.get("redalg", {}))
+    ours = best_us(results.get(OURS, {}))
     if ours is None:
-        why = record.get("error") or results.get("redalg", {}).get("error", "none")
+        why = record.get("error") or results.get(OURS, {}).get("error", "none")
         return f"{record['cell']:48} {why[:160]}"
-    peers = {n: t / ours for n in results if n != "redalg" and (t := best_us(results[n]))}
+    peers = {n: t / ours for n in results if n != OURS and (t := best_us(results[n]))}
     told = " ".join(f"{n} {r:.2f}x" for n, r in peers.items())
-    call = results["redalg"].get("us", math.nan)
-    schedule = results["redalg"].get("schedule", "").removeprefix("Schedule")
+    call = results[OURS].get("us", math.nan)
+    schedule = results[OURS].get("schedule", "").removeprefix("Schedule")
     return f"{record['cell']:48} {ours:8.1f} us {record['limit_us'] / ours:5.0%} call {call:.1f} {told} {schedule}"
 
 
-def figures(cells: Sequence[Record]) -> tuple[list[float], list[float]]:
+def figures(cells: Sequence[Record], name: str = OURS) -> tuple[list[float], list[float]]:
     """Shares of the limit where much is moved, and ratios of the best peer's time to ours."""
     shares, ratios = [], []
     for record in cells:
         results = record.get("results", {})
-        ours = best_us(results.get("redalg", {}))
+        ours = best_us(results.get(name, {}))
         if not ours:
             continue
         shares += [record["limit_us"] / ours] if record["bytes"] >= LARGE else []
-        times = [t for n in results if n != "redalg" and (t := best_us(results[n]))]
+        times = [t for n in PEERS if n in results and (t := best_us(results[n]))]
         ratios += [min(times) / ours] if times else []
     return shares, ratios
 
@@ -241,6 +261,12 @@ def spread(values: Sequence[float]) -> str:
 def report(lines: Lines) -> str:
     cells = list(lines.cells().values())
     shares, ratios = figures(cells)
+    timed = figures(cells, MEASURED)
+    own = [
+        f'* with `schedule="measure"`, share of the limit: {spread(timed[0])}; the best peer\'s time over ours: '
+        f"{spread(timed[1])}."
+    ]
+    columns = (*([MEASURED] if timed[1] else []), *PEERS)
     text = [
         "# Rows of any shape on a GPU\n",
         "Written by `python -m benchmarks.gpu.random_table`, which says how cells are drawn, checked and timed.",
@@ -249,22 +275,24 @@ def report(lines: Lines) -> str:
         "another.\n",
         *(f"* {r['conditions']} `{r['command']}`" for r in lines.values("conditions")[-1:]),
         f"* share of the limit where {LARGE // 10**6} MB or more move: {spread(shares)}.",
-        f"* the best peer's time over ours: {spread(ratios)}.\n",
-        f"| cell | MB | µs | of the limit | call | {' | '.join(PEERS)} | schedule |",
-        f"|---|---|---|---|---|{'---|' * len(PEERS)}---|",
-        *map(_row, cells),
+        f"* the best peer's time over ours: {spread(ratios)}.",
+        *(own if timed[1] else []),
+        "",
+        f"| cell | MB | µs | of the limit | call | {' | '.join(columns)} | schedule |",
+        f"|---|---|---|---|---|{'---|' * len(columns)}---|",
+        *(_row(record, columns) for record in cells),
     ]
     return "\n".join(text) + "\n"
 
 
-def _row(record: Record) -> str:
+def _row(record: Record, columns: Sequence[str]) -> str:
     results = record.get("results", {})
-    mine = results.get("redalg", {})
+    mine = results.get(OURS, {})
     ours = best_us(mine)
     if not ours:
         why = record.get("error") or mine.get("error", "not run")
-        return f"| {record['cell']} | {record['bytes'] / 1e6:.1f} | {why[:80]} |" + " |" * (4 + len(PEERS) - 1)
-    peers = [f"{t / ours:.2f}" if (t := best_us(results.get(p, {}))) else "-" for p in PEERS]
+        return f"| {record['cell']} | {record['bytes'] / 1e6:.1f} | {why[:80]} |" + " |" * (4 + len(columns) - 1)
+    peers = [f"{t / ours:.2f}" if (t := best_us(results.get(p, {}))) else "-" for p in columns]
     schedule = mine.get("schedule", "").removeprefix("Schedule(").removesuffix(")").replace("=True", "")
     cells = f"{record['bytes'] / 1e6:.1f} | {ours:.1f} | {record['limit_us'] / ours:.0%} | {mine.get('us', 0):.1f}"
     return f"| {record['cell']} | {cells} | {' | '.join(peers)} | {schedule} |"

@@ -26,6 +26,8 @@ MOST = 16  # schedules that are timed unless more are asked for
 EACH = 3  # of every family, before others
 WORTH = 3  # times the best prediction: what is predicted to take longer is not measured
 ROUNDS = 9  # times every schedule is run, in turns
+SHORT = 5e-3  # seconds that all rounds together take at least: events tell half a microsecond apart, kernels may take 2
+MANY = 61  # rounds at most for that
 HOPELESS = 1.5  # times the fastest, after three rounds: such a schedule is not run again
 ENOUGH = 1.0  # seconds all rounds together are to take; three rounds are run anyway
 EQUAL = 1.01  # times the fastest: the model's own choice is kept where it is as good as that
@@ -132,7 +134,7 @@ def race(
             except Exception as problem:  # whatever a compiler or a driver raises
                 found[i] = problem
     live, number, spent = list(times), 0, 0.0
-    while live and number < rounds and (number < min(3, rounds) or spent < ENOUGH):
+    while live and _goes_on(number, rounds, spent):
         for i in live:
             times[i].append(seconds(runs[i]))  # type: ignore[arg-type]
             spent += times[i][-1]
@@ -143,6 +145,13 @@ def race(
     for i, taken in times.items():
         found[i] = median(taken)
     return found
+
+
+def _goes_on(number: int, rounds: int, spent: float) -> bool:
+    """Whether another round is run after so many, which took so many seconds."""
+    if number < min(3, rounds):
+        return True
+    return spent < ENOUGH and number < rounds or spent < SHORT and number < MANY
 
 
 def measure(

@@ -96,6 +96,9 @@ def test_the_hopeless_are_run_three_times_and_the_slow_are_not_run_often() -> No
     assert called.count(1e-2) == 4 and called.count(1e-3) == 10
     called.clear()
     assert race([lambda: 2.0, lambda: 2.5], seconds) == [2.0, 2.5] and len(called) == 8
+    called.clear()
+    assert race([lambda: 2e-6, lambda: 4e-6], seconds) == [2e-6, 4e-6]  # events tell half a microsecond apart
+    assert called.count(2e-6) > 50 and called.count(4e-6) == 4
 
 
 def test_what_cannot_run_has_its_error_as_its_time() -> None:
