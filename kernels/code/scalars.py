@@ -307,6 +307,8 @@ class Scalars:
     def by_count(self, text: str, count: str) -> str:
         """A quotient by a number of elements."""
         quick = self.names.get("/count")
+        if quick == "fast_rcp":
+            return f"{text} * fast_rcp_{self.real}({count})"
         return f"{quick}_{self.real}({text}, {count})" if quick else f"{text} / {count}"
 
     def _root_function(self, f: Node) -> str | None:

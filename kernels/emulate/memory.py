@@ -265,7 +265,6 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
             else:
                 yield f"{order}_{dtype}", partial(_store, dtype=dtype, width=1)
     yield "atomic_inc_acq_rel", atomic_inc_acq_rel
-    yield "fence_gpu", lambda: None
     yield "cp_async_commit", cp_async_commit
     yield "cp_async_wait_all", partial(copies_left, 0)
     yield from ((f"cp_async_wait_{n}", partial(copies_left, n)) for n in range(1, MOST_DISTANCE + 1))

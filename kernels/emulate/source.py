@@ -35,7 +35,7 @@ from redalg.kernels.emulate.warp import NUMBA
 from redalg.parsing import parse
 
 FILE = "<emulated kernel>"
-WAITS = frozenset({*WAITING, *wgmma.WAITING, *(f"cuda.{name}" for name in NUMBA)})
+WAITS = frozenset({*WAITING, "tx_wait", *wgmma.WAITING, *(f"cuda.{name}" for name in NUMBA)})
 FACTORIES = frozenset({*wgmma.WAITING_FACTORIES, *mma.WAITING_FACTORIES})  # make what waits
 
 

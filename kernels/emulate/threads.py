@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from redalg.kernels.emulate.warp import KINDS
+from redalg.kernels.emulate.warp import KINDS, Request
 
 PARTS = 105  # of a thread: 32 threads in equal parts for every number of quads
 
@@ -72,6 +72,7 @@ class Thread:
     products: list[Any] = field(default_factory=list)  # under way, by groups (`redalg.kernels.emulate.wgmma`)
     turns: dict[int, int] = field(default_factory=dict)  # named barrier -> how often this thread came to it
     multiplied: bool = False  # whether it has come past its first product
+    waited: list[Mbarrier] = field(default_factory=list)  # mbarriers of values that were sent, waited for
 
     @property
     def lane(self) -> int:
@@ -147,6 +148,20 @@ def poison(count: int, dtype: Any) -> Any:
     return np.full(count * dtype.itemsize, 0x5A, np.uint8).view(dtype)
 
 
+@dataclass
+class Mbarrier:
+    count: int
+    pending: int = 0
+    bytes: int = 0  # that are still to come
+    phase: int = 0
+
+    def check(self) -> None:
+        if self.pending < 0:
+            raise RuntimeError("more arrivals at an mbarrier than it counts")
+        if self.pending == 0 and self.bytes == 0:
+            self.phase, self.pending = self.phase ^ 1, self.count
+
+
 class Shared:
     """An array of `cuda.shared.array`."""
 
@@ -155,6 +170,8 @@ class Shared:
         self.dtype, self.size, self.shape = self.cells.dtype, count, (count,)
         self._written: dict[int, tuple[Stamp, bool]] = {}  # the last write, and whether it was atomic
         self._read: dict[int, dict[Thread, Stamp]] = {}
+        self._sent: dict[int, Mbarrier] = {}  # elements that came with an mbarrier's bytes
+        self.mbarriers: dict[int, Mbarrier] = {}  # elements that are one
 
     def __len__(self) -> int:
         return self.size
@@ -166,17 +183,37 @@ class Shared:
 
     def __getitem__(self, index: Any) -> Any:
         at, stamp = self._place(index), now.stamp()
+        self._require_wait(at, stamp)
         self._check(at, stamp, "reads", self._written.get(at))
         self._read.setdefault(at, {})[stamp.thread] = stamp
         return self.cells[at]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         at, stamp = self._place(index), now.stamp()
+        self._require_wait(at, stamp)
         value = self.dtype.type(value)
         same = self.cells[at] == value or self.cells[at] != self.cells[at] and value != value
         if not same:
             self._check(at, stamp, "writes", self._written.get(at), *((s, False) for s in self._readers(at)))
         self._record(at, stamp, value, atomic=False)
+
+    def send(self, index: Any, value: Any, barrier: Mbarrier) -> None:
+        """A store that counts its bytes in at an mbarrier of the same block."""
+        at = self._place(index)
+        self._check(at, now.stamp(), "writes", self._written.get(at), *((s, False) for s in self._readers(at)))
+        self._sent[at] = barrier
+
+        def arrive() -> None:
+            self.cells[at] = self.dtype.type(value)
+            barrier.bytes -= self.dtype.itemsize
+            barrier.check()
+
+        now.thread.block.grid.under_way.append(arrive)
+
+    def _require_wait(self, at: int, stamp: Stamp) -> None:
+        barrier = self._sent.get(at)
+        if barrier is not None and barrier not in stamp.thread.waited:
+            raise RuntimeError(f"{stamp.thread} uses {self.name}[{at}] and has not waited for its bytes")
 
     def atomic(self, index: Any, change: Callable[[Any], Any]) -> Any:
         """Replace an element by a function of it, in one step; what it was."""
@@ -271,6 +308,32 @@ def _dsm_store(kind: str) -> Callable[..., Any]:
     return store
 
 
+def _tx_init(bars: Shared, i: Any) -> None:
+    bars.mbarriers[int(i)] = Mbarrier(1, 1)
+
+
+def _tx_expect(bars: Shared, i: Any, count: Any) -> None:
+    barrier = bars.mbarriers[int(i)]
+    barrier.bytes, barrier.pending = barrier.bytes + int(count), barrier.pending - 1
+    barrier.check()
+
+
+def _tx_wait(bars: Shared, i: Any) -> Request:
+    barrier = bars.mbarriers[int(i)]
+    now.thread.waited.append(barrier)
+    return Request("tx_wait", "self", ready=lambda: barrier.phase == 1)
+
+
+def _dsm_send(kind: str) -> Callable[..., Any]:
+    def send(array: Shared, index: Any, rank: Any, value: Any, bars: Shared, i: Any) -> None:
+        target, theirs = _remote(array, rank), _remote(bars, rank)
+        if int(i) not in theirs.mbarriers:
+            raise RuntimeError(f"{now.thread} sends to an mbarrier of block {rank} that is not made yet")
+        target.send(index, KINDS[kind](value), theirs.mbarriers[int(i)])
+
+    return send
+
+
 def _group_mask(width: Any) -> Any:
     first = now.thread.lane // int(width) * int(width)
     return np.uint32(((1 << int(width)) - 1) << first)
@@ -287,4 +350,8 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "kernel_behind_launch": lambda: None,
     **{f"dsm_load_{k}": _dsm_load(k) for k in KINDS},
     **{f"dsm_store_{k}": _dsm_store(k) for k in KINDS},
+    **{f"dsm_send_{k}": _dsm_send(k) for k in KINDS if k != "b1"},
+    "tx_init": _tx_init,
+    "tx_expect": _tx_expect,
+    "tx_wait": _tx_wait,
 }

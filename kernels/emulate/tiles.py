@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.kernels.emulate.math import narrowed, nearest, widened
-from redalg.kernels.emulate.threads import Block, now
+from redalg.kernels.emulate.threads import Block, Mbarrier, now
 from redalg.kernels.ir.program import STORAGE
 
 BASE = 1024  # where shared memory begins
@@ -50,20 +50,6 @@ class Word:
         if not set(masks) <= {0, sign}:
             raise ValueError(f"the mask {int(mask):#x} changes more than signs")
         return Word(tuple(-x if m else x for x, m in zip(self.numbers, masks, strict=True)), self.rounded)
-
-
-@dataclass
-class Mbarrier:
-    count: int
-    pending: int = 0
-    bytes: int = 0  # that are still to come
-    phase: int = 0
-
-    def check(self) -> None:
-        if self.pending < 0:
-            raise RuntimeError("more arrivals at an mbarrier than it counts")
-        if self.pending == 0 and self.bytes == 0:
-            self.phase, self.pending = self.phase ^ 1, self.count
 
 
 @dataclass(eq=False)

@@ -27,6 +27,7 @@ BARRIERS = {
     "syncwarp": "__syncwarp",
     "cluster_sync": "barrier of the cluster",
     "cluster_wait": "wait for the other blocks of the cluster",
+    "tx_wait": "mbarrier of an exchange",
     "splits_sync": "grid barrier of a row's blocks",
     "named_barrier_sync": "named barrier of the warpgroup",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, leaves, state, walk
@@ -26,6 +26,7 @@ from redalg.source.names import local
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
+EXCHANGES = "EXCHANGES"  # how often the blocks of a cluster write to each other
 MANY = 4  # values that a tile divides by its count, from which on they are multiplied by its reciprocal
 SHUFFLE = {"i": "i64", "b": "b1", "k": "u64"}
 
@@ -40,6 +41,8 @@ class Group:
         self.kernel, self.schedule = kernel, kernel.schedule
         self.tables = 0
         self.uses_cluster = False
+        self.sends = False  # whether exchanges of a cluster count in at mbarriers
+        self.exchanged = 0  # how often its blocks have done so
         self.to_meet = False  # whether the blocks of a cluster have not waited for each other's beginning yet
         self.shared_lists: dict[str, tuple[str, str]] = {}  # lists of keys in shared memory, and names of their lengths
 
@@ -162,8 +165,19 @@ class Group:
         reduces = s.together or any(self.all_reduce(p, self.counts(p)) for p in passes)
         if s.cluster > 1 and reduces and not (s.column or s.persistent) and passes:
             self.to_meet = True
+            self.sends = s.coarsen == 1
+            if self.sends:
+                self._mbarriers()
             self.kernel.comment("This block has begun: the others of its cluster may write to its shared memory.")
             self.kernel.out("cluster_arrive()")
+
+    def _mbarriers(self) -> None:
+        """One for each exchange of the cluster, so that none is used twice."""
+        self.kernel.comment("An mbarrier for each exchange of the cluster.")
+        self.kernel.out(f"arrivals = cuda.shared.array({EXCHANGES}, np.int64)")
+        with self.kernel.out.block("if cuda.threadIdx.x == 0:"), self.kernel.out.block(f"for e in range({EXCHANGES}):"):
+            self.kernel.out("tx_init(arrivals, e)")
+        self.kernel.constants[EXCHANGES] = 1
 
     def met(self) -> None:
         """Wait until all blocks of the cluster have begun."""
@@ -176,6 +190,8 @@ class Group:
 
         Blocks write their values to all others, one store for each, where a kernel has one group of rows; every warp
         that reads asks for as many as there are blocks, and the last one may leave only when nobody reads any more.
+        The stores count their bytes in at an mbarrier of the block they go to, which waits for these alone: a barrier
+        of the cluster would release all memory that its threads have written.
         Where a block goes on with further rows, what it would write may still be read: there they are read.
         """
         out, s = self.kernel.out, self.schedule
@@ -191,9 +207,7 @@ class Group:
         ]
         if pushed:
             self.met()
-            with out.block(f"if t < {s.cluster}:"):
-                out(*(f"dsm_store_{kind}({table}, split, t, {n})" for n, table, kind in values))
-            out("cluster_sync()")
+            self._pushed(values)
             out(*(f"{n} = {table}[t % {s.cluster}]" for n, table, _ in values))
         else:
             self.uses_cluster = True
@@ -202,6 +216,23 @@ class Group:
             out("cluster_sync()")
             out(*(f"{n} = dsm_load_{kind}({table}, 0, t % {s.cluster})" for n, table, kind in values))
         self._exchange(folds, s.cluster)
+
+    def _pushed(self, values: Sequence[tuple[str, str, str]]) -> None:
+        """Names, tables and kinds of values, to the tables of all blocks of the cluster."""
+        out, s = self.kernel.out, self.schedule
+        if not self.sends or any(kind == "b1" for _, _, kind in values):
+            with out.block(f"if t < {s.cluster}:"):
+                out(*(f"dsm_store_{kind}({table}, split, t, {n})" for n, table, kind in values))
+            out("cluster_sync()")
+            return
+        number, self.exchanged = self.exchanged, self.exchanged + 1
+        self.kernel.constants[EXCHANGES] = self.exchanged
+        size = s.cluster * sum(int(kind[1:]) // 8 for _, _, kind in values)
+        with out.block("if t == 0:"):
+            out(f"tx_expect(arrivals, {number}, {size})")
+        with out.block(f"if t < {s.cluster}:"):
+            out(*(f"dsm_send_{kind}({table}, split, t, {n}, arrivals, {number})" for n, table, kind in values))
+        out(f"tx_wait(arrivals, {number})")
 
     def leave(self, restarts: bool = False) -> None:
         """A block stays until nobody reads its shared memory any more, nor its own threads if it `restarts`."""

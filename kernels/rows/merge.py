@@ -293,10 +293,13 @@ class Merge:
     def _last(self, counter: str) -> None:
         """Go on only in the block that finds all other splits of its rows finished; it leaves the counter at zero."""
         s, out = self.schedule, self.out
+        # A barrier of the block, an atomic of one thread that releases and acquires, and a barrier order the states of
+        # all threads (PTX ISA 9.0, "causality order"); fences of every thread on either side would be waited for, too.
         self.kernel.comment(
-            "A fence before the counter: who finds it full sees the states of all splits. The last block goes on."
+            "Who finds the counter full sees the states of all splits: one thread's atomic releases those of its block,"
+            " and acquires the others'. The last block goes on."
         )
-        out("fence_gpu()", "cuda.syncthreads()", "arrived = cuda.shared.array(1, np.int64)")
+        out("cuda.syncthreads()", "arrived = cuda.shared.array(1, np.int64)")
         rows = "cuda.blockIdx.x // SPLIT"
         with out.block("if cuda.threadIdx.x == 0:"):
             out(f"arrived[0] = atomic_inc_acq_rel({counter}, {rows})")
@@ -305,5 +308,4 @@ class Merge:
             out("return")
         with out.block("if cuda.threadIdx.x == 0:"):
             out(f"store_uint32({counter}, {rows}, 0)")
-        out("fence_gpu()")
         assert s.split > 1

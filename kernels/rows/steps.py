@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, assert_never
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 
+GUESSED = re.compile(r"_first\d*$")  # of names of sums and averages about the first guess of an anchor
+
+
 class StepPrinter:
     """Prints steps into the kernel's text, with the values known in `scope`."""
 
@@ -39,7 +43,7 @@ class StepPrinter:
         self.scope.announce([s.node for s in steps if isinstance(s, Let)])
         for step in steps:
             if isinstance(step, Let):
-                self.scope.assign(local(step.name), step.node, self.kernel.kinds.names[step.name])
+                self._let(step)
             elif isinstance(step, First):
                 self._first(step)
             elif isinstance(step, Join):
@@ -47,6 +51,14 @@ class StepPrinter:
             else:
                 self._walk(step, whole)
         self.kernel.flush(self.scope)
+
+    def _let(self, step: Let) -> None:
+        """A value of the row; averages about a first guess make a better one, and need not be exact."""
+        names = self.scope.names
+        if "/count" in names and GUESSED.search(step.name):
+            self.scope.names = names | {"/count": "fast_rcp"}
+        self.scope.assign(local(step.name), step.node, self.kernel.kinds.names[step.name])
+        self.scope.names = names
 
     def _walk(self, loop: Loop, whole: bool) -> None:
         self.kernel.flush(self.scope)

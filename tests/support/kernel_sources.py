@@ -164,6 +164,36 @@ cluster_sync()
     return kernel(f"dsm_{kind}", body, [("x", dtype, cells)], outputs, blocks=8, threads=32, cluster=4)
 
 
+def sent(kind: str) -> Kernel:
+    """Every block sends values to its neighbour twice, and waits for what comes with their bytes alone."""
+    dtype, size = DTYPE[kind], np.dtype(NUMPY[kind]).itemsize
+    body = f"""
+t = cuda.threadIdx.x
+other = (cluster_rank() + 1) % cluster_size()
+v = load_{dtype}(x, cuda.blockIdx.x * 32 + t)
+given = cuda.shared.array(32, np.{NUMPY[kind]})
+again = cuda.shared.array(32, np.{NUMPY[kind]})
+bars = cuda.shared.array(2, np.int64)
+if t == 0:
+    for e in range(2):
+        tx_init(bars, e)
+cluster_arrive()
+cluster_wait()
+if t == 0:
+    tx_expect(bars, 0, {32 * size})
+dsm_send_{kind}(given, 31 - t, other, v, bars, 0)
+tx_wait(bars, 0)
+store_{dtype}(y, cuda.blockIdx.x * 32 + t, given[t])
+if t == 0:
+    tx_expect(bars, 1, {32 * size})
+dsm_send_{kind}(again, t, other, given[t], bars, 1)
+tx_wait(bars, 1)
+store_{dtype}(z, cuda.blockIdx.x * 32 + t, again[t])
+"""
+    outputs = [("y", dtype, 256), ("z", dtype, 256)]
+    return kernel(f"sent_{kind}", body, [("x", dtype, values_of(kind, 256))], outputs, blocks=8, threads=32, cluster=4)
+
+
 LAST = kernel(  # the block that comes last adds what all have left
     "last_block",
     """
@@ -173,7 +203,6 @@ for k in range(5):
     s += shfl_xor_f32(s, 1 << k)
 if t == 0:
     store_release_float32(parts, cuda.blockIdx.x, s)
-fence_gpu()
 cuda.syncthreads()
 arrived = cuda.shared.array(1, np.int64)
 if t == 0:
@@ -181,7 +210,6 @@ if t == 0:
 cuda.syncthreads()
 if arrived[0] != cuda.gridDim.x - 1:
     return
-fence_gpu()
 total = np.float32(0)
 for k in range(cuda.gridDim.x):
     total += load_relaxed_float32(parts, k) if k % 2 else load_acquire_float32(parts, k)
@@ -251,4 +279,13 @@ def copies(dtype: str) -> Kernel:
 
 def all_kernels() -> list[Kernel]:
     kinds = list(DTYPE)
-    return [*map(shuffles, kinds), APART, VOTES, *map(cluster, kinds), LAST, KEYS, *map(copies, STORAGE)]
+    return [
+        *map(shuffles, kinds),
+        APART,
+        VOTES,
+        *map(cluster, kinds),
+        *(sent(k) for k in kinds if k != "b1"),
+        LAST,
+        KEYS,
+        *map(copies, STORAGE),
+    ]

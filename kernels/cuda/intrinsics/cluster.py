@@ -8,10 +8,13 @@ be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "m
 ``splits_sync(pointer, i, count)`` is a barrier of all threads of `count` neighbouring blocks, the first of which has a
 number that `count` divides; it orders their memory. All of them must be running, as those of a cooperative launch are.
 The uint32 is 0 before the first barrier and serves for any number of them, in one launch after the other.
+``tx_init(bars, i)`` makes element i of a shared array of int64 an mbarrier of one arrival, for all blocks of the
+cluster behind their next barrier; ``tx_expect(bars, i, bytes)`` is that arrival, and says how many bytes come;
+``dsm_send_<t>(array, index, rank, value, bars, i)`` stores a value as ``dsm_store_<t>`` does, and behind it counts its
+bytes in at the mbarrier of that block; ``tx_wait(bars, i)`` waits for the first phase: all bytes have come.
 ``atomic_inc_acq_rel(pointer, i)`` adds 1 to a uint32 and gives what it held; it orders memory on both sides.
 ``kernel_before_wait()`` of a kernel launched to begin while the one before it ends: until that has ended, and what it
 wrote is seen; ``kernel_behind_launch()``: from here on such a kernel may begin (PTX ISA 9.0, "griddepcontrol").
-``fence_gpu()`` makes what this thread wrote before visible to other blocks before what it writes afterwards.
 """
 
 from __future__ import annotations
@@ -91,6 +94,46 @@ def _dsm_store(kind: str) -> Any:
     return function(f"dsm_store_{kind}", "array index rank value", typed)
 
 
+def _own(context: Any, b: Any, array: Any, index: Any, kind: Any) -> Any:
+    """The address, in this block's shared memory, of an element."""
+    place = b.gep(context.make_array(kind)(context, b, array).data, [index])
+    return b.ptrtoint(b.addrspacecast(place, place.type.pointee.as_pointer(SHARED)), I32)
+
+
+# A store that counts its bytes in at the mbarrier, in place of a barrier of the cluster, whose release is a fence of
+# all memory for every thread.
+SEND = "st.async.shared::cluster.mbarrier::complete_tx::bytes.{} [$0], $1, [$2];"
+TX_INIT = "mbarrier.init.shared::cta.b64 [$0], 1; fence.mbarrier_init.release.cluster;"
+TX_EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
+TX_WAIT = "{ .reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [$0], 0; @!p bra W; }"
+
+
+def _dsm_send(kind: str) -> Any:
+    suffix, letter, register = REGISTER[kind]
+
+    def typed(array: Any, index: Any, rank: Any, value: Any, bars: Any, i: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            at = _remote(context, b, sig.args[0], *args[:3])
+            bar = _remote(context, b, sig.args[4], args[4], args[5], args[2])
+            text, given = SEND.format(suffix), b.bitcast(args[3], register)
+            inline(b, text, f"r,{letter},r,~{{memory}}", VOID, [at, given, bar], effects=True)
+
+        return types.void(array, index, rank, KINDS[kind], bars, i), body
+
+    return function(f"dsm_send_{kind}", "array index rank value bars i", typed)
+
+
+def _tx(name: str, text: str, more: str = "") -> Any:
+    def typed(bars: Any, i: Any, *given: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            words = [_own(context, b, args[0], args[1], sig.args[0]), *(as_width(b, a, I32) for a in args[2:])]
+            inline(b, text, ",".join("r" * len(words)) + ",~{memory}", VOID, words, effects=True)
+
+        return types.void(bars, i, *given), body
+
+    return function(name, f"bars i {more}".strip(), typed)
+
+
 def _register(name: str, special: str) -> Any:
     return numeric(name, (), "i32", lambda b: inline(b, f"mov.u32 $0, %{special};", "=r", I32, []))
 
@@ -137,9 +180,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "cluster_rank": partial(_register, "cluster_rank", "cluster_ctarank"),
     "cluster_size": partial(_register, "cluster_size", "cluster_nctarank"),
     "cluster_sync": partial(instruction, "cluster_sync", BARRIER, "~{memory}"),
-    "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.release.aligned;", "~{memory}"),
+    "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.relaxed.aligned;", "~{memory}"),
     "cluster_wait": partial(instruction, "cluster_wait", "barrier.cluster.wait.acquire.aligned;", "~{memory}"),
-    "fence_gpu": partial(instruction, "fence_gpu", "fence.acq_rel.gpu;", "~{memory}"),
     "kernel_before_wait": partial(instruction, "kernel_before_wait", "griddepcontrol.wait;", "~{memory}"),
     "kernel_behind_launch": partial(
         instruction, "kernel_behind_launch", "griddepcontrol.launch_dependents;", "~{memory}"
@@ -148,4 +190,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "atomic_inc_acq_rel": _atomic_inc,
     **{f"dsm_load_{k}": partial(_dsm_load, k) for k in REGISTER},
     **{f"dsm_store_{k}": partial(_dsm_store, k) for k in REGISTER},
+    **{f"dsm_send_{k}": partial(_dsm_send, k) for k in REGISTER if k != "b1"},
+    "tx_init": partial(_tx, "tx_init", TX_INIT),
+    "tx_expect": partial(_tx, "tx_expect", TX_EXPECT, "bytes"),
+    "tx_wait": partial(_tx, "tx_wait", TX_WAIT),
 }

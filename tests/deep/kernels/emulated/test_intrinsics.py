@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
+from redalg.errors import RedalgError
 from redalg.kernels.cuda import intrinsics
 from redalg.kernels.cuda.intrinsics.memory import Shape
 from redalg.kernels.emulate import intrinsics as emulated
@@ -26,6 +28,7 @@ from tests.support.kernel_sources import (
     cluster,
     copies,
     kernel,
+    sent,
     shuffles,
 )
 
@@ -99,7 +102,6 @@ def test_values_exchanged_between_blocks_bypass_the_caches_that_are_not_coherent
         "ld.acquire.gpu.global.b32",
         "st.release.gpu.global.b32",
         "atom.acq_rel.gpu.global.add.u32",
-        "fence.acq_rel.gpu",
     ):
         assert instruction in text
 
@@ -209,6 +211,25 @@ def test_blocks_of_a_cluster_exchange_values(kind: str) -> None:
         "barrier.cluster.arrive",
     ):
         assert instruction in text
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "b1"])
+def test_values_are_sent_to_blocks_of_a_cluster(kind: str) -> None:
+    for seed in (None, 1, 2):
+        (x,), (y, z) = ran(sent(kind), seed)
+        x = x.reshape(2, 4, 32)
+        np.testing.assert_array_equal(y.reshape(2, 4, 32), np.roll(x, 1, axis=1)[:, :, ::-1])
+        np.testing.assert_array_equal(z.reshape(2, 4, 32), np.roll(x, 2, axis=1)[:, :, ::-1])
+    text = ptx(sent(kind))
+    assert "st.async.shared::cluster" in text and "barrier.cluster.arrive.relaxed" in text
+    assert "arrive.release" not in text and text.count("mbarrier.try_wait.parity.acquire.cluster") == 2
+
+
+def test_what_was_sent_is_waited_for() -> None:
+    k = sent("f32")
+    early = replace(k, source=re.sub(r" *tx_wait\(bars, 0\)\n", "", k.source))
+    with pytest.raises(RedalgError, match="has not waited for its bytes"):
+        ran(early)
 
 
 def test_the_last_block_adds_what_all_have_left() -> None:

@@ -77,7 +77,7 @@ def test_arrays_and_values_are_never_called_like_a_function() -> None:
         assert operand_name(name) != name and local(name) != name
 
 
-@pytest.mark.parametrize("name", ["lane_id", "key_of", "fence_gpu", "exp_f32", "pointer_float32"])
+@pytest.mark.parametrize("name", ["lane_id", "key_of", "tx_wait", "exp_f32", "pointer_float32"])
 def test_a_tensor_may_have_the_name_of_a_function(name: str) -> None:
     x = ra.tensors(f"{name}[i,j]")
     form = ra.derive_incremental(ra.Spec(y=ra.sum(ra.exp(x - ra.max(x, "j")), "j"), at=ra.argmax(x, "j")))
