@@ -160,7 +160,7 @@ H200 = Calibration(
         barrier=40,
         cluster_barrier=400,
         distributed=200,
-        atomic=1.2e-6,
+        atomic=0.8e-6,
         met=0.25e-6,
         column_split=4e-6,
     ),

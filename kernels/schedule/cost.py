@@ -555,11 +555,12 @@ class _Model:
         return known.memory.unbuffered + known.blocks.tail / max(1.0, self.waves()) * crowded
 
     def _met_last(self) -> float:
-        """Seconds in which the last blocks meet while no others fill their waits; a single wave of clusters has them
-        in its latency."""
+        """Seconds in which the last blocks meet while no others fill their waits; a single wave has them in its
+        latency."""
         # Softmax of 3x62380 bfloat16: 4.5 us by clusters of 16 for 9 predicted with it, by one block for each row 11.4
         # for 8.6 (H100, 2026-11-27).
-        if self.s.blocks_per_row == 1 or self.s.cluster > 1 and self.waves() <= 1:
+        counted = self.s.cluster > 1 or not (self.s.persistent or self.s.column)
+        if self.s.blocks_per_row == 1 or counted and self.waves() <= 1:
             return 0.0
         return self.exchange()
 

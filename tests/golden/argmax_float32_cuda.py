@@ -6,8 +6,8 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    cluster_arrive, cluster_sync, cluster_wait, dsm_store_u64, key_of, key_place, load_float32x4,
-    shfl_xor_u64, store_int64
+    cluster_arrive, cluster_wait, dsm_send_u64, key_of, key_place, load_float32x4, shfl_xor_u64, store_int64,
+    tx_expect, tx_init, tx_wait
 )
 
 f32, i32, i64, u64 = np.float32, np.int32, np.int64, np.uint64
@@ -16,6 +16,7 @@ THREADS = 256
 TILE = 16
 VECTOR = 4
 NONE = u64(0)
+EXCHANGES = 1
 
 
 @cuda.jit
@@ -31,7 +32,7 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     # Loop nest: for tiles of 4096 elements, 16 of a thread, in loads of 4: fold into the thread's state
     #   (argmax_x_key); then the states are merged.
     # Shared memory: 96 bytes (argmax_x_key_new_warps 64, argmax_x_key_new_blocks 32).
-    # Barriers: __syncthreads once, wait for the other blocks of the cluster once, barrier of the cluster
+    # Barriers: __syncthreads once, wait for the other blocks of the cluster once, mbarrier of an exchange
     #   once.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
@@ -41,6 +42,11 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     length = size_j
     x_row = i_i * x_s0
     position_row = i_i * position_s0
+    # An mbarrier for each exchange of the cluster.
+    arrivals = cuda.shared.array(EXCHANGES, np.int64)
+    if cuda.threadIdx.x == 0:
+        for e in range(EXCHANGES):
+            tx_init(arrivals, e)
     # This block has begun: the others of its cluster may write to its shared memory.
     cluster_arrive()
     # The state of no element; each thread folds its own elements into a state of its own.
@@ -105,9 +111,11 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     # Cluster reduction: every block writes its value to all 4 by distributed shared memory.
     argmax_x_key_new_blocks = cuda.shared.array(4, np.uint64)
     cluster_wait()
+    if t == 0:
+        tx_expect(arrivals, 0, 32)
     if t < 4:
-        dsm_store_u64(argmax_x_key_new_blocks, split, t, argmax_x_key_new)
-    cluster_sync()
+        dsm_send_u64(argmax_x_key_new_blocks, split, t, argmax_x_key_new, arrivals, 0)
+    tx_wait(arrivals, 0)
     argmax_x_key_new = argmax_x_key_new_blocks[t % 4]
     # Warp reduction: 2 steps of shuffles over 4 lanes; all of them have the result.
     for step in range(2):

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, fast_rcp_f32, is_finite_f32
 from redalg.kernels.cuda.intrinsics import and_i32, load_float32, store_float32, store_int64, store_uint8
 
 f32, i32, i64 = np.float32, np.int32, np.int64
@@ -86,7 +86,7 @@ def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
                 avg_x_first_sum = f32(0)
                 for k in range(TILE):
                     avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-                avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
+                avg_x_first = avg_x_first_sum * fast_rcp_f32(f32(n_b))
                 A_x_seen_b = avg_x_first + A_x_first
                 A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
                 avg_x_b_sum = f32(0)
@@ -109,7 +109,7 @@ def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
                 for k in range(TILE):
                     if k * 8 < left:
                         avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-                avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
+                avg_x_first = avg_x_first_sum * fast_rcp_f32(f32(n_b))
                 A_x_seen_b = avg_x_first + A_x_first
                 A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
                 avg_x_b_sum = f32(0)

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32, rcp_sqrt_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, fast_rcp_f32, is_finite_f32, rcp_sqrt_f32
 from redalg.kernels.cuda.intrinsics import (
     load_bfloat16, load_bfloat16x8, load_early_bfloat16x8, shfl_xor_f32, store_bfloat16x8, store_int64,
     store_uint8
@@ -78,7 +78,7 @@ def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
-    avg_x_first = div_count_f32(avg_x_first_sum, f32(n_some))
+    avg_x_first = avg_x_first_sum * fast_rcp_f32(f32(n_some))
     A_x_seen_b = A_x_first + avg_x_first
     A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
     avg_x_b_sum = f32(0)

@@ -6,8 +6,7 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exp_f32, log_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    atomic_inc_acq_rel, fence_gpu, load_float32x4, load_relaxed_float32, shfl_xor_f32, store_float32,
-    store_uint32
+    atomic_inc_acq_rel, load_float32x4, load_relaxed_float32, shfl_xor_f32, store_float32, store_uint32
 )
 
 f32, i64 = np.float32, np.int64
@@ -126,8 +125,8 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     if t == 0:
         store_float32(max_x_parts, row * SPLIT + split, max_x)
         store_float32(sum_exp_parts, row * SPLIT + split, sum_exp)
-    # A fence before the counter: who finds it full sees the states of all splits. The last block goes on.
-    fence_gpu()
+    # Who finds the counter full sees the states of all splits: one thread's atomic releases those of its
+    #   block, and acquires the others'. The last block goes on.
     cuda.syncthreads()
     arrived = cuda.shared.array(1, np.int64)
     if cuda.threadIdx.x == 0:
@@ -137,7 +136,6 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         return
     if cuda.threadIdx.x == 0:
         store_uint32(counter, cuda.blockIdx.x // SPLIT, 0)
-    fence_gpu()
     # The states of all splits, in the order of the stream: a few to each thread, then as above.
     low = t * SPLIT // THREADS
     stop = (t + 1) * SPLIT // THREADS

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, fast_rcp_f32, is_finite_f32
 from redalg.kernels.cuda.intrinsics import (
     load_boolx2, load_float32x2, store_float32, store_int64, store_uint8
 )
@@ -104,7 +104,7 @@ def m_kernel(x, k_, m, k__s0, m_s0, marked, marks, size_i, size_j, x_s0):
                     t3 = 1 if k__tile[k] else 0
                     sum_k_first = sum_k_first + t3
                     sum_k_b = sum_k_b + t3
-        avg_k_x_first = div_count_f32(avg_k_x_first_sum, f32(n_b))
+        avg_k_x_first = avg_k_x_first_sum * fast_rcp_f32(f32(n_b))
         A_x_seen_b = A_x_first + f32(n_b) * avg_k_x_first / f32(sum_k_first)
         A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_k_x_b_sum = f32(0)

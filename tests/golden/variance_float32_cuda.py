@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import div_count_f32, is_finite_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics.math import div_count_f32, fast_rcp_f32, is_finite_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
     and_i32, load_float32x4, shfl_xor_f32, store_float32, store_int64, store_uint8
 )
@@ -97,7 +97,7 @@ def var_kernel(x, var, marked, marks, size_i, size_j, var_s0, x_s0):
                 for c in range(VECTOR):
                     k = v * VECTOR + c
                     avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-        avg_x_first = div_count_f32(avg_x_first_sum, f32(n_b))
+        avg_x_first = avg_x_first_sum * fast_rcp_f32(f32(n_b))
         A_x_seen_b = A_x_first + avg_x_first
         A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_x_b_sum = f32(0)
