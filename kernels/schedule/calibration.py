@@ -56,9 +56,9 @@ class Blocks(NamedTuple):
 
     start: float  # seconds to start one and to find its place
     warp_start: float  # seconds more for each of its warps
-    cluster_start: float  # seconds more until all blocks of a cluster run, and until the last may leave
-    columns_at_once: float  # part of that where all clusters run at the same time, of columns
-    rows_at_once: float  # the same of rows
+    # Seconds more until all blocks of a cluster run, and until the last may leave; of columns half if all clusters run
+    # at the same time, of rows none.
+    cluster_start: float
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
     held_alone: float  # more time where a block that holds rows side by side is alone on a multiprocessor
@@ -161,8 +161,8 @@ H200 = Calibration(
         barrier=40,
         cluster_barrier=600,
         distributed=200,
-        # argmax of 9x11593 bfloat16: 2.4 us by clusters of 8, 2.7 by one block; variance and mean of 8x29491 3.0 and 3.8
-        # (H200, 2026-11-27).
+        # argmax of 9x11593 bfloat16: 2.4 us by clusters of 8, 2.7 by one block; variance and mean of 8x29491 3.0 and
+        # 3.8 (H200, 2026-11-27).
         sent=250,
         atomic=0.8e-6,
         met=0.25e-6,
@@ -173,11 +173,8 @@ H200 = Calibration(
         # The largest element of a row of 88881 float16 by clusters of 16: 3.4 us by blocks of 128 threads, 3.9 of 256,
         # 4.2 of 512 and 1024 (H100, 2026-11-27).
         warp_start=20e-9,
+        # LayerNorm of 3x11269 bfloat16: 3.2 us by clusters of 8, 6.3 by blocks of 256 threads (H200, 2026-11-27).
         cluster_start=3e-6,
-        columns_at_once=0.5,
-        # LayerNorm of 3x11269 bfloat16: 3.9 us by clusters of 8, 6.2 by blocks of 256 threads; RMSNorm of a transposed
-        # 8x8201 float32 3.1 and 5.7 (H200, 2026-11-27).
-        rows_at_once=0.0,
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
         # Rows side by side in registers: softmax of a transposed 4000x8192 float32 124, 153 and 183 us with 4, 2 and 1

@@ -439,14 +439,20 @@ class _Model:
         once += 2 * waits.barrier if s.threads > 32 else 0
         if s.column and s.threads > 1:
             once += 2 * waits.barrier * log2(s.threads)
-        sent = s.cluster > 1 and not (s.column or s.persistent)
-        if s.cluster > 1:
-            met = waits.sent if sent else waits.cluster_barrier + waits.distributed
-            once += met + log2(s.cluster) * (waits.shuffle + joins)
+        met, left = self._cluster_meets()
+        once += met + log2(s.cluster) * (waits.shuffle + joins)
         seconds = once * cycle * (work.reductions.resident if s.resident else max(1, self.all_reduces))
-        if s.cluster > 1 and not sent:
-            seconds += waits.cluster_barrier * cycle
+        seconds += left * cycle
         return seconds + self._splits_meet() if s.split > 1 else seconds
+
+    def _cluster_meets(self) -> tuple[int, int]:
+        """Cycles of an exchange between the blocks of a cluster, and until they may leave."""
+        s, waits = self.s, self.known.exchange
+        if s.cluster == 1:
+            return 0, 0
+        if s.column or s.persistent:
+            return waits.cluster_barrier + waits.distributed, waits.cluster_barrier
+        return waits.sent, 0
 
     def _splits_meet(self) -> float:
         """Seconds in which splits leave their states in memory, and in which these are read."""
@@ -466,9 +472,8 @@ class _Model:
         unbounded = s.exact or s.peel and s.resident
         single = 0.75 if s.vector * s.neighbours == 1 else 1.0
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
-        blocks = self.known.blocks
-        part = (blocks.columns_at_once if s.column else blocks.rows_at_once) if self.waves() <= 1 else 1.0
-        together = blocks.cluster_start * part
+        part = 1.0 if self.waves() > 1 else 0.5 if s.column else 0.0
+        together = self.known.blocks.cluster_start * part
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
         start += self.known.blocks.warp_start * s.block / 32 if self.waves() <= 1 else 0.0
