@@ -56,8 +56,8 @@ class Blocks(NamedTuple):
 
     start: float  # seconds to start one and to find its place
     warp_start: float  # seconds more for each of its warps
-    # Seconds more until all blocks of a cluster run, and until the last may leave; of columns half if all clusters run
-    # at the same time, of rows none.
+    # Seconds more until all blocks of a cluster run, and until the last may leave; half of rows, and half less where
+    # all clusters run at the same time.
     cluster_start: float
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
