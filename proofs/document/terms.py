@@ -230,24 +230,30 @@ def _free_axes(op: str, args: tuple[Term, ...], attr: Any) -> frozenset[str]:
 def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[Term]:
     """Every term below the roots once, arguments first; below a term that `until` holds for nothing is visited."""
     seen: set[Term] = set()
-    stack: list[Term | None] = list(reversed(roots))  # None: the term below it has been walked
-    steps = 0
-    while stack:
-        term = stack.pop()
-        if term is None:
-            yield stack.pop()  # type: ignore[misc]
-        elif term not in seen:
+    above: list[Term] = []  # terms that are walked, with what is left of the arguments that each stands among
+    left: list[Iterator[Term]] = []
+    here, steps = iter(roots), 0
+    while True:
+        for term in here:
+            if term in seen:
+                continue
             seen.add(term)
             args = term.args
-            steps += 1 + len(args) // 8
+            steps += 1 + (len(args) >> 3)
             if steps > COUNTED:
                 spend(steps)
                 steps = 0
-            if not args or until is not None and until(term):
-                yield term
-            else:
-                stack += (term, None)
-                stack += [a for a in args[::-1] if a not in seen]
+            if args and not (until is not None and until(term)):
+                above.append(term)
+                left.append(here)
+                here = iter(args)
+                break
+            yield term
+        else:
+            if not above:
+                break
+            here = left.pop()
+            yield above.pop()
     spend(steps)
 
 

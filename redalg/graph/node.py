@@ -485,18 +485,24 @@ def walk(*roots: Node, done: Container[object] = ()) -> Iterator[Node]:
     What is in `done` is not entered; it may grow on the way. No walk recurses, however deep a chain of stages is.
     """
     seen: set[Node] = set()
-    stack: list[Node | None] = list(reversed(roots))  # None: the node below it has been walked
-    while stack:
-        node = stack.pop()
-        if node is None:
-            yield stack.pop()  # type: ignore[misc]
-        elif node not in seen and node not in done:
-            seen.add(node)
-            if args := node.args:
-                stack += (node, None)
-                stack += [a for a in args[::-1] if a not in seen]
-            else:
+    above: list[Node] = []  # nodes that are walked, with what is left of the arguments that each stands among
+    left: list[Iterator[Node]] = []
+    here = iter(roots)
+    while True:
+        for node in here:
+            if node not in seen and node not in done:
+                seen.add(node)
+                if node.args:
+                    above.append(node)
+                    left.append(here)
+                    here = iter(node.args)
+                    break
                 yield node
+        else:
+            if not above:
+                return
+            here = left.pop()
+            yield above.pop()
 
 
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
