@@ -318,9 +318,9 @@ class Judge:
         key = finite or self.finite, given
         if key not in self.normals:
             n = Normal(frozenset(self.doc.assumptions), key[0])
-            self.normals[key] = n
             n.facts = self._constraints(n, given)
             n.done.clear()
+            self.normals[key] = n if n.facts or not given else self._normal((), finite)
         return self.normals[key]
 
     def _given(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:

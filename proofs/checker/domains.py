@@ -12,7 +12,7 @@ from functools import partial
 
 from redalg.proofs.checker.alike import Alike
 from redalg.proofs.checker.denotation import Denotation, Pieces
-from redalg.proofs.checker.partial import conditions
+from redalg.proofs.checker.partial import conditions, is_partial
 from redalg.proofs.document.defined import Defined, Places, copied
 from redalg.proofs.document.document import Anchor, Document, Obligation, Pass, Slot
 from redalg.proofs.document.terms import Term, Terms, leaves, walk
@@ -39,7 +39,7 @@ class Domains:
         for name, term, given, part in self._computed():
             known = partial(self._is_known, name, part)
             for n, guards, bound in guarded(self.terms, term, known):
-                others = self._open(name, n, bound, part)
+                others = self._open(name, n, bound, part) if is_partial(n) else None
                 for condition in conditions(self.terms, n) if others is not None else ():
                     yield self._domain(name, condition, (*given, *guards), others or frozenset())
         yield from self._targets()

@@ -50,6 +50,8 @@ class Hidden:
         """Operations that may be outside their domain where the output has a value and selects them."""
         t = self.terms
         for x, guards, bound in guarded(t, root):
+            if not is_partial(x):
+                continue
             names = copied(bound & root.axes)
             for c in conditions(t, x):
                 if not self.holds(output, t.renamed(c, names), tuple(t.renamed(g, names) for g in guards)):

@@ -160,8 +160,11 @@ class Terms:
         renamed to it (sum over a of r[a]·s[b], b to a, is the sum over a' of r[a']·s[a]).
         """
         done: dict[Term, Term] = {}
-        for t in walk(root, until=lambda t: t.op == "reduce" or not any(a in t.axes for a in axes)):
-            if not any(a in t.axes for a in axes):
+        apart = axes.keys().isdisjoint
+        if apart(root.axes):
+            return root
+        for t in walk(root, until=lambda t: t.op == "reduce" or apart(t.axes)):
+            if apart(t.axes):
                 done[t] = t
                 continue
             attr = t.attr

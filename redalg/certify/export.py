@@ -42,7 +42,7 @@ class Export:
 
     def __call__(self, root: Node) -> Term:
         done = self.done
-        for n in walk(root, done=done):
+        for n in walk(root, done=done) if root not in done else ():
             done[n] = self.terms(n.op, *[done[a] for a in n.args], attr=self._attr(n))
         return done[root]
 

@@ -28,6 +28,7 @@ import weakref
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from threading import RLock
 from typing import Any
 
@@ -465,7 +466,13 @@ def tensor(name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> N
 
 def state(name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> Node:
     """A leaf that stands for a named part of a state (a slot, an anchor, a shift of an anchor)."""
-    return Node("state", (), Decl(name, tuple(axes), frozenset(domain)))
+    return _state(name, tuple(axes), frozenset(domain))
+
+
+@lru_cache(maxsize=1024)
+def _state(name: str, axes: tuple[str, ...], domain: frozenset[str]) -> Node:
+    """Kept, since slots and anchors are asked for their leaves again and again."""
+    return Node("state", (), Decl(name, axes, domain))
 
 
 def reduction(kind: str, axes: Iterable[str], *bodies: Node, extra: Any = None) -> Node:

@@ -29,6 +29,7 @@ from redalg.source.statements import (
     Function,
     If,
     Import,
+    Nested,
     Parameter,
     Pass,
     Raise,
@@ -250,10 +251,11 @@ def _statement(lines: list[str], s: Statement, page: _Page, depth: int) -> None:
         return
     said = _HEADS[type(s)](s, page.names) if page.names else _head(s)
     if said and not s.comment:
-        lines += broken(f"{' ' * INDENT * depth}{said}", page.width)
+        line = f"{' ' * INDENT * depth}{said}"
+        lines += [line] if len(line) <= page.width else broken(line, page.width)
     else:
         lines += page.line(said, s.comment, depth)
-    if isinstance(s, For | While | If):
+    if isinstance(s, Nested):
         _write(lines, s.body, page, depth + 1)
     if isinstance(s, If) and s.orelse:
         lines += page.line("else:", "", depth)

@@ -390,7 +390,7 @@ def _substituted(p: Poly, slot: Node, value: Poly) -> Poly | None:
 
 
 def _fresh(m: Mono) -> bool:
-    return bool(_fresh_axes(m))
+    return any(_fresh_among(gen.axes) for gen, _ in m)
 
 
 def _fresh_axes(m: Mono) -> frozenset[str]:
