@@ -199,7 +199,7 @@ class Engine:
         for name, (axes, read) in self.program.reads.items():
             x = state.parts[name]
             if not all_finite(x):
-                bad = ~np.isfinite(x) & _sound((block.axis[0], *axes), read, block, x.shape, known)
+                bad = ~np.isfinite(x) & _sound((block.axis[0], *axes), read, block, known)
                 found |= bad.reshape(len(x), -1).any(axis=1)
         return found
 
@@ -208,7 +208,7 @@ class Engine:
         known: dict[Any, Array] = {}
         for name, (axes, read) in self.program.reads.items():
             x = state.parts[name]
-            if not all_finite(x) and np.any(~np.isfinite(x[0]) & _sound(axes, read, block, x.shape[1:], known)):
+            if not all_finite(x) and (~np.isfinite(x[0]) & _sound(axes, read, block, known)).any():
                 return True
         return False
 
@@ -217,14 +217,13 @@ def _sound(
     target: tuple[str, ...],
     read: Mapping[str, tuple[str, ...]],
     block: Stretch,
-    shape: tuple[int, ...],
     known: dict[Any, Array],
 ) -> Array:
-    """Rows of a sum in which every array it reads is finite; `known` of arrays, for sums that follow."""
-    whole = (target, shape, *read)
+    """Rows of a sum in which every array it reads is finite, as they broadcast; `known`: for sums that follow."""
+    whole = (target, *read)
     if whole in known:
         return known[whole]
-    sound = np.ones(shape, dtype=bool)
+    sound: Any = True
     for name, axes in read.items():
         rest, order, index = _turned(axes, target)
         if (name, rest) not in known:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from redalg.algebra import polynomial as nf
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from redalg.engine.rules.cascade import Cascade
 
 UNSCALED = frozenset({"integer", "bool", "complex"})  # domains of tensors that have no unit
+KEPT = 1024  # facts about generators
 WHY = "a result of lower degree than its sums: they are held in units of a power of 2 near the largest element"
 
 
@@ -122,10 +124,11 @@ def units(raw: Cascade, stages: list[Node], nodes: list[Node]) -> Units:
     return Units(tuple(kept)) if any(u.needed for u in kept) else Units()
 
 
-def _measured_names(gen: Node) -> set[str]:
+@lru_cache(maxsize=KEPT)
+def _measured_names(gen: Node) -> frozenset[str]:
     """The tensors of a generator but those that only its exponents read."""
     bases = g.substitute(gen, {n.args[1]: g.ONE for n in g.walk(gen) if n.op == "pow"})
-    return {leaf.attr.name for leaf in g.leaves(bases)}
+    return frozenset(leaf.attr.name for leaf in g.leaves(bases))
 
 
 def _raised(e: Mono) -> bool:
@@ -192,9 +195,14 @@ def _divided_out(slots: Sequence[Sequence[Degree]], totals: Sequence[Degree]) ->
 
 def _degree(e: Mono, members: frozenset[str]) -> Degree:
     """The degree of a slot's elements, as far as its factors have one."""
-    weights = dict.fromkeys(members, 1)
-    known = ((p, degree(gen, weights)) for gen, p in e if not gen.is_boolean and p > 0)
+    known = ((p, _degree_in(members, gen)) for gen, p in e if not gen.is_boolean and p > 0)
     return added(times(p, d) for p, d in known if d)
+
+
+@lru_cache(maxsize=KEPT)
+def _degree_in(members: frozenset[str], gen: Node) -> Degree | None:
+    """Kept, since the elements of most slots are made of the same few generators."""
+    return degree(gen, dict.fromkeys(members, 1))
 
 
 def _mask(e: Mono) -> Node | None:
