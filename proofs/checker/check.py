@@ -15,6 +15,7 @@ from typing import Any
 from redalg.proofs.checker import inequalities as signs
 from redalg.proofs.checker import lemmas
 from redalg.proofs.checker import polynomial as po
+from redalg.proofs.checker.alike import Alike
 from redalg.proofs.checker.cases import Cases
 from redalg.proofs.checker.coverage import BEARING, check_coverage
 from redalg.proofs.checker.extended import Extended
@@ -134,8 +135,9 @@ def proves(doc: Document) -> bool:
     try:
         with metered():
             check_structure(doc)
-            needed = required(doc)
-            judge = Judge(doc)
+            alike = Alike(doc)
+            needed = required(doc, alike)
+            judge = Judge(doc, alike=alike)
             check_coverage(doc, judge.plain())
             return all(map(judge.proves, needed))
     except (Exhausted, Unknown, OverflowError, RecursionError) as e:
@@ -161,14 +163,15 @@ def doubted(f: Finding, doc: Document) -> Finding:
 
 def _checked(doc: Document) -> Report:
     check_structure(doc)
-    needed = required(doc)
+    alike = Alike(doc)
+    needed = required(doc, alike)
     compare(needed, doc.obligations)
     strange = [a for a in doc.assumptions if a not in BEARING]
     if strange:
         raise CertificateError(
             f"the assumption {strange[0]!r:.80}", "assumptions", "it is not one the checker knows", _AGAIN
         )
-    judge = Judge(doc)
+    judge = Judge(doc, alike=alike)
     check_coverage(doc, judge.plain())
     obstacles = [judge.obstacle(o) for o in needed]  # what is left of the budget then tests those that stay
     findings = tuple(judge.finding(o, why) for o, why in zip(needed, obstacles, strict=True))
@@ -211,11 +214,12 @@ def compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> N
 class Judge:
     """Decides obligations of one document; normal forms are shared between those with the same facts.
 
-    `finite`: of stage values that are numbers alone, which is what certificates of derivatives are about.
+    `finite`: of stage values that are numbers alone, which is what certificates of derivatives are about. `alike`: of
+    the document, where it is known.
     """
 
-    def __init__(self, doc: Document, finite: bool = False) -> None:
-        self.doc, self.finite = doc, finite
+    def __init__(self, doc: Document, finite: bool = False, alike: Alike | None = None) -> None:
+        self.doc, self.finite, self.alike = doc, finite, alike
         self.normals: dict[tuple[bool, tuple[Term, ...]], Normal] = {}
         self.defined = Defined(doc)
         self.choices: dict[tuple[int, str], list[tuple[Poly, Value]]] = {}
@@ -263,7 +267,7 @@ class Judge:
     def _opened(self, o: Obligation) -> Obligation:
         """The obligation with variables for what hides a pole of the definition."""
         if self.hidden is None:
-            self.hidden = Hidden(self.doc, self.extended, self._has_value)
+            self.hidden = Hidden(self.doc, self.extended, self._has_value, self.alike or Alike(self.doc))
             self.definition.clear()  # what has been read so far is without variables
         h = self.hidden
         if not h:

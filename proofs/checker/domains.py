@@ -24,9 +24,11 @@ DEEPEST = 200  # conditions that guard one term; those further inside are left o
 class Domains:
     """States the conditions of one document; `facts` are those of the anchors of a pass."""
 
-    def __init__(self, doc: Document, denote: Denotation, facts: Callable[[Pass], tuple[Term, ...]]) -> None:
+    def __init__(
+        self, doc: Document, denote: Denotation, facts: Callable[[Pass], tuple[Term, ...]], alike: Alike
+    ) -> None:
         self.doc, self.terms, self.denote, self.facts = doc, doc.terms, denote, facts
-        self.pieces, self.alike = Pieces(doc, denote), Alike(doc)
+        self.pieces, self.alike = Pieces(doc, denote), alike
         spec = {o: self.alike(t) for o, t in doc.spec.items()}
         self.defined, self.truths = Defined(replace(doc, spec=spec)), {t for t in walk(*spec.values()) if t.is_boolean}
 

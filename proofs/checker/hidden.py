@@ -26,9 +26,9 @@ class Hidden:
     A comparison is true or false past a pole as well, and has a variable of its own inside others.
     """
 
-    def __init__(self, doc: Document, extended: Extended, holds: Holds) -> None:
+    def __init__(self, doc: Document, extended: Extended, holds: Holds, alike: Alike) -> None:
         self.doc, self.terms, self.extended, self.holds = doc, doc.terms, extended, holds
-        self.alike = Alike(doc)
+        self.alike = alike
         self.truths: dict[Term, Term] = {}
         self.variables: dict[Term, Term] = {}
         for output, root in ((name, self.alike(t)) for name, t in doc.spec.items()):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from redalg.proofs.checker.alike import Alike
 from redalg.proofs.checker.denotation import COUNT, Denotation, resolve
 from redalg.proofs.checker.domains import Domains
 from redalg.proofs.document.document import Anchor, Document, Obligation, Pass, Slot
@@ -28,13 +29,13 @@ OPERATION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "a
 Value = tuple[Term, ...]
 
 
-def required(doc: Document) -> tuple[Obligation, ...]:
-    """Every obligation of the document's form, in the order of the laws of each pass."""
+def required(doc: Document, alike: Alike | None = None) -> tuple[Obligation, ...]:
+    """Every obligation of the document's form, in the order of the laws of each pass; `alike`: of the document."""
     stated = Statements(doc)
     found = list(stated.separations())
     for p in doc.passes:
         found += [*stated.transports(p), *stated.monoids(p), *stated.homomorphisms(p)]
-    domains = Domains(doc, stated.denote, stated.at_once)
+    domains = Domains(doc, stated.denote, stated.at_once, alike or Alike(doc))
     found += [*stated.outputs(), *domains.domains()]
     return tuple(dict.fromkeys(found))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ Array = Any
 COMPLEX = {"f": "F", "d": "D", "g": "G"}  # real type code -> complex type code
 
 
+@lru_cache
 def complex_of(real: np.dtype) -> np.dtype:
     return np.dtype(COMPLEX[real.char])
 
@@ -167,7 +168,8 @@ def _by_item(kind: type) -> Callable[[Any], Any]:
     return lambda x: x if isinstance(x, np.ndarray) and x.ndim else kind(x)
 
 
-def dtype_names(real: np.dtype) -> dict[str, Any]:
+@lru_cache
+def dtype_names(real: np.dtype) -> Mapping[str, Any]:
     """What printed programs call the types they calculate in: of inexact numbers, complex ones and numbers alone."""
     wide = np.result_type(real, np.float64)
     return {"np": np, "REAL": real.type, "COMPLEX": complex_of(real).type, "WIDE": wide.type}
