@@ -89,6 +89,8 @@ class Terms:
             found = self("const", attr=Fraction(value))
             if type(value) is int and -SMALL < value < SMALL:
                 self.whole[value] = found
+        else:
+            spend()  # as one that is looked up: what is counted does not depend on what came before
         return found
 
     def special(self, name: str) -> Term:
