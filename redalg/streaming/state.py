@@ -84,15 +84,25 @@ def widen(s: State) -> State:
 
 
 def narrow(s: State, real: np.dtype) -> State:
-    """The state in its own float dtype if nothing overflows or vanishes there, else the wide one.
+    """The state in its own float dtype if that holds it, else the wide one.
 
-    The unit of elements that are all 0 so far is the least of its dtype, and must not become 0.
+    Nothing may overflow or vanish there, and only sums may be rounded, which keep what is taken away: sums are held
+    about their anchors, and are others where an anchor is another number. The unit of elements that are all 0 so far
+    is the least of its dtype, and must not become 0.
     """
     if not s.wide or s.kept:
         return s
-    own = {"f": real, "c": complex_of(real)}
+    own = {"f": real, "c": complex_of(np.dtype(real))}  # sources name a type
     found = s.map(lambda x: x.astype(own.get(x.dtype.kind, x.dtype)), wide=False)
-    pairs = [(x, found.parts[name]) for name, x in s.parts.items() if x.dtype.kind in "fc"]
-    if any(np.any(np.isfinite(x) & ~np.isfinite(own) | (x != 0) & (own == 0)) for x, own in pairs):
-        return s
-    return replace(found, low={name: np.where(np.isfinite(x), x, 0) for name, x in found.low.items()})
+    low = dict(found.low)
+    for name, x in s.parts.items():
+        near = found.parts[name]
+        if x.dtype.kind not in "fc":
+            continue
+        if np.any(np.isfinite(x) & ~np.isfinite(near) | (x != 0) & (near == 0)):
+            return s
+        if name in low:
+            low[name] = (s.low[name] + np.where(np.isfinite(x), x - near, 0)).astype(near.dtype)
+        elif np.any(np.isfinite(x) & (x != near)):
+            return s
+    return replace(found, low={name: np.where(np.isfinite(x), x, 0) for name, x in low.items()})

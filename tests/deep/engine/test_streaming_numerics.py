@@ -87,6 +87,7 @@ def test_constant_streams_have_exactly_zero_central_moments(value: float, n: int
     assert [float(v) for v in merged.result().values()] == [0, 0, 0]
 
 
+BESIDE = ra.derive_incremental(ra.Spec(e=ra.sum(ra.exp(X), "j"), top=ra.max(X, "j") - MU, m2=moment(2)))
 FORM4 = ra.derive_incremental(ra.Spec(m2=moment(2), m3=moment(3), m4=moment(4)))
 
 
@@ -102,6 +103,26 @@ def test_a_finite_variance_is_finite_though_squares_overflow(at: int, cuts: Any)
     exact = Fraction(float(data[at])) ** 2 * Fraction(999, 10**6)
     assert ulps(acc.result(), exact) <= 2
     assert {v.dtype for v in acc.state.values()} == {np.dtype(float)}
+
+
+@examples(60)
+@given(st.data())
+def test_what_is_held_about_a_mean_keeps_its_digits_beside_a_sum_that_overflows(data: st.DataObject) -> None:
+    """Such pieces are lifted in wider floats and may come back, their anchors rounded or not."""
+    dtype = data.draw(st.sampled_from((np.float32, np.float64)), label="dtype")
+    offset = data.draw(st.sampled_from((80.0, 700.0, 12000.0, 1e6, 1e8)), label="offset")
+    n = data.draw(st.integers(2, 9), label="n")
+    noise = np.random.default_rng(data.draw(st.integers(0, 99), label="seed")).uniform(-1, 1, n)
+    x = (offset * (1 + np.where(noise < 0, -1, 1) * (np.abs(noise) + 0.1) * 2**-12)).astype(dtype)
+    cuts = sorted(data.draw(st.lists(st.integers(0, n), min_size=1, max_size=4), label="cuts"))
+    order = data.draw(st.permutations(range(len(cuts) + 1)), label="order")
+    got = placed(BESIDE, {"x": x}, [0, *cuts, n], order).result()
+    values = [Fraction(float(v)) for v in x]
+    mean = sum(values, Fraction(0)) / n
+    exact = {"top": max(values) - mean, "m2": sum(((v - mean) ** 2 for v in values), Fraction(0)) / n}
+    for one in (got, BESIDE.compile("numpy")(x=x)):
+        for name, true in exact.items():
+            assert abs(Fraction(float(one[name])) - true) <= 16 * Fraction(float(np.finfo(dtype).eps)) * true, name
 
 
 def test_range_in_float32_and_for_results_of_smaller_degree() -> None:
