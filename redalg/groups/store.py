@@ -136,7 +136,7 @@ def _followed(engine: Engine, numbers: Array, first: State, then: State) -> list
     then = shifted(engine, then, first.n) or then
     if not first.wide and not then.wide:
         try:
-            return [Part(numbers, engine.paired(first, then))]
+            return [Part(numbers, engine.paired(first, then, noting=False))]
         except Overflow:
             pass
     alone = [slice(k, k + 1) for k in range(len(numbers))]
@@ -178,7 +178,7 @@ def _flat(engine: Engine, numbers: Array, first: State, then: State) -> list[Par
         a, b = (replace(_picked(replace(s, n=0), at), n=_counts(n[at])) for s, n in ((first, n_a), (then, n_b)))
         later = {name: np.where(x < 0, x, x + n_a[at]) for name, x in b.parts.items() if name in engine.program.placed}
         try:
-            joined = engine.paired(a, replace(b, parts={**b.parts, **later}))
+            joined = engine.paired(a, replace(b, parts={**b.parts, **later}), noting=False)
             found.append(Part(numbers[at], replace(joined, n=n_a[at] + n_b[at])))
         except Overflow:
             one, two = (replace(_picked(replace(s, n=0), at), n=0) for s in (first, then))

@@ -21,7 +21,7 @@ from redalg.numeric.integers import LARGEST
 from redalg.streaming import results
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.lift import BLOCK_ELEMENTS, Engine, Stretch, engine_of
-from redalg.streaming.machine import Finale, Machine
+from redalg.streaming.machine import Finale, Machine, ranged
 from redalg.streaming.pieces import reach, shifted
 from redalg.streaming.program import start_name
 from redalg.streaming.promote import Conversion
@@ -204,14 +204,15 @@ class _Reading:
                     self.values(state, len(numbers))
 
     def values(self, state: State, groups: int) -> dict[str, Array]:
-        source = self.machine.wide if state.wide else self.machine
-        assert source is not None
-        n = state.n if not isinstance(state.n, np.ndarray) else state.n.reshape(-1, *[1] * len(source.layout))
-        env = {**self.params, **state.parts, COUNT.attr.name: n}
-        tape = source.totals.tape
+        found = ranged(self.machine, state, self._finals)
+        return _finished(self.machine.totals, found, self.dtypes, groups)
+
+    def _finals(self, machine: Machine, state: State) -> list[Array]:
+        n = state.n if not isinstance(state.n, np.ndarray) else state.n.reshape(-1, *[1] * len(machine.layout))
+        tape = machine.totals.tape
         if isinstance(state.n, np.ndarray) and isinstance(tape, Tape):
             tape = tape.by_item
-        return _finished(source.totals, tape.run(env, self.sizes), self.dtypes, groups)
+        return tape.run({**self.params, **state.parts, COUNT.attr.name: n}, self.sizes)
 
     def at_once(self, stretch: Stretch) -> int:
         """Groups of this length that are lifted together, so that temporaries are bounded; 0: one is too long."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 OFTEN = 4  # updates that are done on arrays first
 KINDS = 64  # of chunks for which a form keeps functions
+POWER = 6  # of what is still a normal number, of ordinary ones (`tapes.scalars.ordinary`)
+TINY = 2.0**-900  # beside larger sums what underflows is no rounding
 
 
 class Held(Single):
@@ -67,6 +69,7 @@ class Few:
         self.program, self.names, self.lists = program, program.arrays, _lists(program)
         single = [name for name in self.names if name not in self.lists]
         self.floats = tuple(name for name in single if program.kinds[name] == "f")
+        self.computed = tuple(part for part in program.products if part in self.floats and program.noted)
         self.whole = tuple(name for name in single if program.kinds[name] == "i")
         update = Update(self, keys, known, length)
         values = {key_name(key): x for key, x in known.items()}
@@ -174,7 +177,8 @@ class Update:
         low = dict.fromkeys(self.program.sums, "0.0")
         inside = self.out.body()
         made = Builder()
-        made(*inside, f"return State({self.length}, {_dict(parts)}, {_dict(low)})")
+        held = self._held([local(name) for name in self.few.computed])
+        made(*inside, *held, f"return State({self.length}, {_dict(parts)}, {_dict(low)})")
         return inlined(made.function("first", ["position", *self.vectors]), self.tapes)
 
     def next(self) -> Function:
@@ -212,7 +216,16 @@ class Update:
             [*(by_name[n] for n in self.few.floats), *map(ast.unparse, low.values)],
             [by_name[n] for n in self.few.whole],
         )
+        self.out(*self._held([by_name[n] for n in self.few.computed]))
         return self.out.body()
+
+    def _held(self, computed: Sequence[str]) -> list[str]:
+        """Give up where what is left of products may be what underflowed, which numbers do not note."""
+        if not computed:
+            return []
+        tiny = " or ".join(f"{-TINY!r} < {x} < {TINY!r}" for x in computed)
+        read = [*self.vectors, *(key_name(key) for key, x in self.known.items() if isinstance(x, float))]
+        return [f"if ({tiny}) and not ordinary({', '.join(read)}):", "    return None"]
 
 
 def _of_b(e: Expression) -> str | None:
@@ -261,6 +274,10 @@ def _lists(program: Program) -> frozenset[str]:
     rows = [part for s in slots for i, part in enumerate(s.parts) if s.leaf(i).attr.axes and part not in lists]
     if rows or any(a.axes for a in program.plan.anchors):
         raise Unsupported("rows")
+    if program.hides and program.noted:
+        raise Unsupported("products inside of functions")
+    if program.noted and program.degree > POWER:
+        raise Unsupported("high powers")
     if len(program.axis) != 1 or program.real != np.float64 or not slots:
         raise Unsupported("composite axes, other dtypes")
     return lists

@@ -90,14 +90,32 @@ class Engine:
             return b if a is None else a
         return self.joined(a, b)
 
-    def paired(self, a: State, b: State) -> State:
-        """Two batches, combined item by item. Raises Overflow if an item needs more range."""
-        return self._combined(self.program, a, b, self.widens)
+    def paired(self, a: State, b: State, noting: bool = True) -> State:
+        """Two batches, combined item by item. Raises Overflow if an item needs more range: `noting`, also where
+        something else than a sum leaves it."""
+        return self._combined(self.program, a, b, self.widens, noting)
 
-    def _combined(self, program: Lifting, a: State, b: State, careful: bool) -> State:
+    def _combined(self, program: Lifting, a: State, b: State, careful: bool, noting: bool = True) -> State:
         tape = program.combine
-        found: State = tape.call(a, b, careful, *(self.params[key] for key in tape.keys[3:]))
-        return found
+        params = [self.params[key] for key in tape.keys[3:]]
+        found, left = self._noted(lambda: tape.call(a, b, careful, *params), careful and noting)
+        if left:
+            raise Overflow
+        state: State = found
+        return state
+
+    def _noted(self, run: Callable[[], Any], careful: bool = True) -> tuple[Any, bool]:
+        """What a function computes, and whether a number on the way left the range, where there is a larger one.
+
+        A processor notes that, and NumPy asks it after every operation.
+        """
+        kinds = self.program.noted
+        if not (careful and self.widens and kinds):
+            return run(), False
+        found: list[str] = []
+        call: Any = dict.fromkeys(kinds, "call")
+        with np.errstate(**call, call=lambda kind, _: found.append(kind)):
+            return run(), bool(found)
 
     def joined(self, a: State, b: State) -> State:
         if not a.wide and not b.wide:
@@ -127,8 +145,8 @@ class Engine:
         """The state of a block: every slot reduced over it, at anchors of its own."""
         if self.widens and self._coarse(block):
             return replace(self._lift(self.wide, block, wide=True), kept=True)
-        found = self._lift(self.program, block, wide=False)
-        if self.widens and self._overflows(found, block):
+        found, left = self._noted(lambda: self._lift(self.program, block, wide=False))
+        if self.widens and (left or self._overflows(found, block)):
             return narrow(self._lift(self.wide, block, wide=True), self.program.real)
         return found
 
@@ -158,8 +176,8 @@ class Engine:
         """One state for every index of the first streamed axis, as a batch. Raises Overflow if one needs more range."""
         if self.coarse(block):
             raise Overflow
-        found = self.lift_each(block)
-        if self.overflowing(found, block).any():
+        found, left = self._noted(lambda: self.lift_each(block))
+        if left or self.overflowing(found, block).any():
             raise Overflow
         for name in self.program.placed:
             x = found.parts[name]

@@ -6,7 +6,7 @@ lock is held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from redalg.numeric.definition import finished, with_empty
 from redalg.streaming.masked import Masked
 from redalg.streaming.program import Program
 from redalg.streaming.remember import Remember
-from redalg.streaming.state import wider
+from redalg.streaming.state import Found, State, in_range, wider
 from redalg.streaming.tapes.build import Builder
 from redalg.streaming.tapes.tape import Array, Runs, Tape
 from redalg.streaming.whole import whole_plan
@@ -125,6 +125,11 @@ class Machine:
         if self.plan.passes:
             return self.program(len(self.plan.passes) - 1).builder()
         return Builder(self.layout, self.kinds, self.real, numbers=self.numbers | {COUNT.attr.name})
+
+
+def ranged(machine: Machine, state: State, compute: Callable[[Machine, State], Found]) -> Found:
+    """What a machine computes of a state, in wider floats where that or the state leaves the range."""
+    return in_range(state, machine, lambda: machine.wide, compute)
 
 
 class Result(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from redalg.graph.plan import COUNT
 from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import Finale
-from redalg.streaming.state import State, wider
+from redalg.streaming.state import State, in_range, wider
 from redalg.streaming.tapes.tape import Array, Called, Runs, dtype_names
 
 ROWS_AT_ONCE = 1 << 18  # elements of the largest temporary of a block of outputs that keep the axis
@@ -25,7 +25,8 @@ class Pass:
 
     `arrays`: the parts of a state; `aliases`: anchors that are one of them; `sums`: those that are compensated;
     `means`: anchors that blocks begin with; `placed`: positions; `reads`: the axes of every sum and what it reads;
-    `integers`: whether integers are read, which can be too large for floats.
+    `integers`: whether integers are read, which can be too large for floats; `noted`: what of
+    over- and underflows says that something is lost.
     """
 
     real: Any
@@ -42,6 +43,7 @@ class Pass:
     placed: tuple[str, ...] = ()
     reads: Mapping[str, Any] = field(default_factory=dict)
     integers: bool = False
+    noted: tuple[str, ...] = ()
 
     @cached_property
     def wide(self) -> Pass | None:
@@ -106,12 +108,19 @@ def _finished(
     """Outputs of the last state, or of none."""
     if state is None:
         return finale.finished(finale.tape.run({**stretch.arrays, COUNT.attr.name: 0}, stretch.sizes), dtypes)
-    if state.wide:
-        finale = in_dtype(finale, np.dtype(wider(np.dtype(passes[-1].real))))
+
+    def wide() -> Finale | None:
+        more = wider(np.dtype(passes[-1].real))
+        return None if more is None else in_dtype(finale, more)
+
     if any(set(stretch.axis) <= {*o.axes} for o in finale.outputs):
-        return applied(finale, stretch, state, dtypes)
-    env = {**stretch.arrays, **state.parts, COUNT.attr.name: state.n}
-    return finale.finished(finale.tape.run(env, stretch.sizes), dtypes)
+        return applied(wide() or finale if state.wide else finale, stretch, state, dtypes)
+
+    def run(own: Finale, held: State) -> list[Array]:
+        return own.tape.run({**stretch.arrays, **held.parts, COUNT.attr.name: held.n}, stretch.sizes)
+
+    found = in_range(state, finale, wide, run)
+    return finale.finished(found, dtypes)
 
 
 def _folded(p: Pass, stretch: Stretch, block: int | None) -> State:
@@ -125,10 +134,14 @@ def _folded(p: Pass, stretch: Stretch, block: int | None) -> State:
 
 
 def _handed_on(p: Pass, known: Mapping[str, Any], state: State, sizes: Mapping[str, int]) -> dict[str, Array]:
-    source = p.wide if state.wide else p
-    if source is None or source.exports is None:
+    if p.exports is None:
         return {}
-    found = exported(source.exports, p.exported, known, state, sizes)
+
+    def run(own: Pass, held: State) -> dict[str, Array]:
+        assert own.exports is not None
+        return exported(own.exports, p.exported, known, held, sizes)
+
+    found = in_range(state, p, lambda: p.wide, run)
     return {name: np.array(x, dtype=p.real if x.dtype.kind == "f" else x.dtype) for name, x in found.items()}
 
 

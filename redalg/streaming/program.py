@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from redalg.algebra.starts import counts, first_counts, weight
+from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import (
     FALSE,
     INF,
@@ -39,13 +40,16 @@ from redalg.graph.node import (
     walk,
     where,
 )
-from redalg.graph.operators import Additive, Custom, Position, TopK
+from redalg.graph.operators import Additive, Custom, Position, Product, TopK
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, PassPlan, Slot, key
 from redalg.source.names import local
 from redalg.streaming.merge import AnchorStep, ElementAnchor, MoveStep, SlotStep, combination
 from redalg.streaming.state import alias
 from redalg.streaming.tapes.build import Bound, Builder, monoid_combine
 from redalg.streaming.tapes.tape import Tape
+
+SHOWING = frozenset({"add", "mul", "where", "abs"})  # as large as one of their arguments, or larger
+VANISHING = frozenset(f.name for f in FUNCTIONS.values() if "0" in (f.low, f.high) and not f.exact)
 
 
 class Program:
@@ -142,6 +146,36 @@ class Program:
                 nodes = [*slot.lift, *(self.anchors[a].generator for a in slot.anchors)]
                 found[slot.parts[0]] = slot.axes, {key(n): n.attr.axes for n in walk(*nodes) if n.op == "tensor"}
         return found
+
+    @cached_property
+    def noted(self) -> tuple[str, ...]:
+        """What floats do on the way that says that something is lost: of products alone, sums show it themselves.
+
+        Exponentials vanish as they should, and so do powers by an array or a scalar.
+        """
+        nodes = walk(*(n for s in self.plan.slots for n in s.lift), *(a.generator for a in self.plan.anchors))
+        if any(n.op in VANISHING or n.op == "pow" and n.args[1].op != "const" for n in nodes):
+            return ()
+        if self.hides or not set(self.products) <= set(self.sums):
+            return ("over", "under")
+        return ("under",) if self.products else ()
+
+    @cached_property
+    def products(self) -> tuple[str, ...]:
+        """The parts that are made of products."""
+        made = (s for s in self.plan.slots if isinstance(s.op, Product) or any(map(_is_product, walk(*s.lift))))
+        return tuple(s.parts[0] for s in made)
+
+    @cached_property
+    def hides(self) -> bool:
+        """Whether a part may be a number that a product on the way to it is not."""
+        lifted = [n for s in self.plan.slots for n in s.lift]
+        return not {*filter(_is_product, walk(*lifted))} <= {f for n in lifted for f in _shown(n)}
+
+    @cached_property
+    def degree(self) -> float:
+        """How many numbers the largest product of a lift has for its factors."""
+        return max((_degree(n) for s in self.plan.slots for n in s.lift), default=0.0)
 
     @cached_property
     def placed(self) -> tuple[str, ...]:
@@ -355,3 +389,23 @@ def resolved(node: Node, values: Mapping[str, Bound]) -> Node:
             assert leaf.attr.axes == known.axes, f"{leaf.attr} is read along other axes than {known.axes}"
             mapping[leaf] = known.node
     return substitute(node, mapping, raw=True) if mapping else node
+
+
+def _is_product(node: Node) -> bool:
+    return node.op == "pow" or node.op == "mul" and sum(n.op != "const" for n in node.args) > 1
+
+
+def _shown(node: Node) -> Iterator[Node]:
+    """What a value shows of the values that it is made of."""
+    yield node
+    for n in node.args if node.op in SHOWING else ():
+        yield from _shown(n)
+
+
+def _degree(node: Node) -> float:
+    inner = [_degree(n) for n in node.args]
+    if node.op == "mul":
+        return sum(inner)
+    if node.op == "pow" and node.args[1].op == "const":
+        return inner[0] * abs(float(node.args[1].attr))
+    return max(inner, default=float(node.op in ("tensor", "state")))

@@ -14,7 +14,7 @@ from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
-from redalg.streaming.machine import Machine
+from redalg.streaming.machine import Machine, ranged
 from redalg.streaming.passes import applied, exported
 from redalg.streaming.state import State
 from redalg.streaming.tapes.tape import Array
@@ -49,13 +49,11 @@ def exports(machine: Machine, state: State | None, a: Accumulator) -> dict[str, 
     """What later passes read of this one."""
     assert state is not None
     number = a._now.number
-    source = machine.wide if state.wide else machine
-    assert source is not None
     names = [name for name, _ in machine.plan.passes[number].exports]
     if not names:
         return {}
     env = {**given(a._bound.arrays), **a._now.exports}
-    found = exported(source.export_tape(number), names, env, state, a._now.sizes)
+    found = ranged(machine, state, lambda m, s: exported(m.export_tape(number), names, env, s, a._now.sizes))
     return {name: np.array(x, dtype=machine.real if x.dtype.kind == "f" else x.dtype) for name, x in found.items()}
 
 
@@ -69,10 +67,9 @@ def totals(a: Accumulator) -> Any:
     if state is None:
         return _of_nothing(a, [o.name for o in wanted])
     machine = a._machine(a._now.dtypes)
-    source = machine.wide if state.wide else machine
-    assert source is not None
-    env = {**given(a._bound.arrays), **a._now.exports, **state.parts, COUNT.attr.name: state.n}
-    return _returned(a, source.totals.finished(source.totals.tape.run(env, a._now.sizes), output_dtypes(a)))
+    env, sizes = {**given(a._bound.arrays), **a._now.exports}, a._now.sizes
+    found = ranged(machine, state, lambda m, s: m.totals.tape.run({**env, **s.parts, COUNT.attr.name: s.n}, sizes))
+    return _returned(a, machine.totals.finished(found, output_dtypes(a)))
 
 
 def _of_nothing(a: Accumulator, wanted: list[str]) -> Any:

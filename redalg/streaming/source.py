@@ -109,7 +109,7 @@ class _Module:
             fields["first"] = self._called(program.first)
         if names := tuple(name for name, _ in self.layout.plan.passes[number].exports):
             fields |= {"exports": self._called(self.machine.export_tape(number)), "exported": names}
-        for name in ("aliases", "sums", "means", "placed", "reads", "integers"):
+        for name in ("aliases", "sums", "means", "placed", "reads", "integers", "noted"):
             if value := getattr(program, name):
                 fields[name] = value
         written = (f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in fields.items())

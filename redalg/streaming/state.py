@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from redalg.graph.plan import MeanAnchor, PassPlan
 from redalg.streaming.tapes.tape import Array, complex_of
+
+Own = TypeVar("Own")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,19 @@ def widen(s: State) -> State:
     if s.wide:
         return s
     return s.map(lambda x: x.astype(WIDER.get(x.dtype.char, x.dtype)), wide=True)
+
+
+def in_range(state: State, own: Own, wide: Callable[[], Own | None], compute: Callable[[Own, State], Found]) -> Found:
+    """What is computed of a state: by what has the wider floats if the state has, or if a number on the way leaves
+    the range, which a processor notes and NumPy asks it for after every operation."""
+    noted: list[str] = []
+    if not state.wide:
+        with np.errstate(over="call", under="call", call=lambda kind, _: noted.append(kind)):
+            found = compute(own, state)
+        if not noted:
+            return found
+    more = wide()
+    return compute(own, state) if more is None else compute(more, widen(state))
 
 
 def narrow(s: State, real: np.dtype) -> State:

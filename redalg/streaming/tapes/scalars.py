@@ -48,6 +48,7 @@ class Unsupported(Exception):
 
 UNROLLED = 16  # elements of a chunk up to which operations on each of them are faster than NumPy's
 LINES = 512  # that such a function may have
+ORDINARY = 2.0**-100
 
 
 def written(tape: Tape, vectors: Sequence[str], length: int = 1) -> Function:
@@ -373,6 +374,12 @@ def first_of_one(x: Any) -> int:
     return 0
 
 
+def ordinary(*numbers: Any) -> bool:
+    """Whether products of up to six of these numbers, and of their differences, are normal numbers or 0."""
+    values = [x.tolist() if isinstance(x, np.ndarray) else [x] for x in numbers]
+    return all(not x or abs(x) > ORDINARY for one in values for x in one)
+
+
 def later(at: list[int], by: int) -> list[int]:
     """Positions later by `by`; padding (-1) stays."""
     return [i if i < 0 else i + by for i in at]
@@ -552,7 +559,7 @@ EACH = {
 }  # what gives the same bits for a single number
 WARNING = {f.__name__ for f in (summed, largest, least, finite_numbers)}
 _SINGLE = (finite_numbers, summed, largest, least, some, every, first_largest, first_least, ranked, ranked_of_one)
-_JOINED = (later, top, positions, larger, smaller, times, scaled)
+_JOINED = (ordinary, later, top, positions, larger, smaller, times, scaled)
 OWN: dict[str, Any] = {f.__name__: f for f in (*_SINGLE, *_JOINED, isfinite)} | {
     "first_largest_of_one": first_of_one,
     "first_least_of_one": first_of_one,
