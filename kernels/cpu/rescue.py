@@ -136,7 +136,7 @@ class _Rows:
         found, kinds = np.zeros(marks.shape, bool), bits(watched)
         for w in watched.watched:
             found |= (marks & kinds[w.reads] != 0) & self._sound(w) & self._beyond(w, watched.real)
-            if w.factors:
+            if w.low:
                 found |= (marks & BELOW != 0) & self._sound(w) & self._lost(w, watched.real)
         return found
 
@@ -152,6 +152,11 @@ class _Rows:
     def _lost(self, w: Watch, real: str) -> np.ndarray:
         """Rows of terms that are not 0 and so small that they are no normal numbers, as far as the largest show."""
         info = np.finfo(real)
+        if w.product:
+            found = np.ones((), bool)
+            for name in sorted(w.reads):
+                found = found & self._all(name, "not 0", lambda x: x != 0)
+            return found
         if w.extremum:
             return self._bound(w, real, above=False) < info.minexp / w.least + w.slack + 1
         length = prod(x for n in w.reads for x in np.shape(self.arrays[n])) or 1

@@ -57,15 +57,18 @@ class Watching(Range):
 
     def state(self, p: Pass, names: dict[str, str]) -> None:
         """Look at the state of a row; `names`: its parts under the names they have here."""
-        seen = self.seen(p)
+        seen = [(w, part) for w, part in self.seen(p) if not (part.top and self.kernel.cpu.across)]
         if not seen:
             return
-        single = [self.inside(w, part, names) for w, part in seen if not part.axes]
+        single = [self.inside(w, part, names) for w, part in seen if not (part.axes or part.top)]
         along = [self.inside(w, part, names) for w, part in seen if part.axes]
         self.out(f"inside = {' & '.join(single) or True}")
         if along:
             with self.out.block("for m in range(COLUMNS):"):
                 self.out(f"inside = inside & {' & '.join(along)}")
+        for w, part in [(w, part) for w, part in seen if part.top]:
+            with self.out.block(f"for m in range({part.top}):"):
+                self.out(f"inside = inside & {self.inside(w, part, names)}")
         with self.out.block("if unlikely(not inside):"):
             if self.kernel.cpu.across:
                 with self.out.block("for m in range(COLUMNS):"):
@@ -78,12 +81,12 @@ class Watching(Range):
         out, kinds = self.out, bits(self.program)
         out(f"mark = load_uint8(marks, {at})" + (f" | {HELD} * spare" if self.holds else ""))
         for w, part in seen:
-            inner = part.axes and not self.kernel.cpu.across
-            with out.block("for m in range(COLUMNS):" if inner else None):
+            inner = "COLUMNS" if part.axes and not self.kernel.cpu.across else part.top
+            with out.block(f"for m in range({inner}):" if inner else None):
                 if w.above:
                     with out.block(f"if not {self.finite(w, part, names)}:"):
                         out(f"mark = mark | {kinds[w.reads]}")
-                if w.factors:
+                if w.low:
                     with out.block(f"if abs({self.value(part, names)}) < {self.least(w)}:"):
                         out(f"mark = mark | {BELOW}")
         out(f"store_uint8(marks, {at}, mark)")

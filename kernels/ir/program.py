@@ -239,7 +239,7 @@ class Watch:
     too, and not only finite, or that alone where it cannot be `above` the range. Results take a `power` of it, or a sum
     of so many `terms` as large, which are to be in the range as well. `bounds`: what is multiplied to the terms of an
     extremum, up to 2^`slack`; they tell extrema of rows that are in the range (0 of a point that is met, an infinity of
-    no elements) from those that left it.
+    no elements) from those that left it. `product`: of all elements, which is below the range unless one of them is 0.
     """
 
     part: str
@@ -253,11 +253,17 @@ class Watch:
     above: bool = True
     bounds: tuple[Factor, ...] = ()
     slack: float = 0.0
+    product: bool = False
+
+    @property
+    def low(self) -> bool:
+        """Whether it is to be no smaller than normal numbers are."""
+        return bool(self.factors) or self.product
 
     @property
     def least(self) -> float:
         """The power of it that is to be a normal number: sums of terms of both signs are small by themselves."""
-        return self.power if self.extremum or all(f.degree % 2 == 0 for f in self.factors) else 1.0
+        return self.power if self.extremum or self.product or all(f.degree % 2 == 0 for f in self.factors) else 1.0
 
 
 @dataclass(frozen=True)

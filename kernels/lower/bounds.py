@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf, log2
 
-from redalg.graph.node import Node, is_const, walk
+from redalg.graph.node import Node, is_const, leaves, walk
 from redalg.kernels.ir.program import Factor
 
 SAME = frozenset({"abs", "relu", "floor", "ceil"})  # of one argument, whose magnitude they have
@@ -95,7 +95,7 @@ def _choices(body: Node) -> tuple[Node, ...]:
 
 def _grouped(body: Node, summed: bool) -> tuple[Factor, ...] | None:
     """What bounds a sum, or one of several values: all tensors of its terms, by the largest degree of one of them."""
-    terms = [bounds_of(n) for n in _choices(body) if not (summed and n.op == "state")]
+    terms = [bounds_of(n) for n in _choices(body) if not (summed and _is_of_row(n))]
     known = [t for t in terms if t]
     if len(body.args) == 1:
         return known[0] if known else None  # over an axis: one term is as small as the smallest
@@ -105,6 +105,11 @@ def _grouped(body: Node, summed: bool) -> tuple[Factor, ...] | None:
     names = tuple(dict.fromkeys(name for f in factors for name in (f.tensor, *f.others)))
     degree = max(sum(f.degree for f in t) for t in known)
     return (Factor(names[0], summed or any(f.centred for f in factors), degree, names[1:]),)
+
+
+def _is_of_row(node: Node) -> bool:
+    """Whether a value is computed of the state alone."""
+    return bool(leaves(node, "state")) and not leaves(node, "tensor")
 
 
 def slack_of(body: Node) -> float:

@@ -11,13 +11,14 @@ they hide: (x - min x)/(max x - min x) of elements near 3e38 is 0.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import inf, log2
 
 from redalg.graph.node import COMPARISONS, UNARY, Node, is_const, is_inverse, leaves, walk
-from redalg.graph.operators import Extremum, Position, Product, Sum
+from redalg.graph.operators import Extremum, Position, Product, Sum, TopK
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Factor, Fold, Loop, Part, Pass, Program, Watch
 from redalg.kernels.lower.bounds import bounds_of, degree_of, is_datum, size_of, slack_of
@@ -65,17 +66,18 @@ class _Watching:
         self.folds = [f for step in p.lift if isinstance(step, Loop) for f in step.folds]
         self.dtypes = {o.name: o.dtype for o in program.operands}
         attained = {name + "_b" for name in program.attained}
+        self.ends = _ends(program)
         self.least_one = {f.bodies[0] for f in self.folds if f.names[0] in attained}  # exp(u - max u), at most 1
 
     def found(self) -> Iterator[Watch]:
         same: dict[tuple[str, Node], Watch] = {}  # an extremum and its position have one value
         for fold in self.folds:
             part = self._part(fold)
-            if part is None or part.kind != "f" or part.top:
+            if part is None or part.kind != "f" or part.top and part.axes:
                 continue
-            if isinstance(fold.op, Extremum | Position):
+            if isinstance(fold.op, Extremum | Position | TopK):
                 watch = self._watch_extremum(fold, part)
-                key = fold.op.kind.removeprefix("arg"), fold.bodies[0]
+                key = fold.op.kind.removeprefix("arg"), fold.bodies[0]  # a list is the only one of its body
                 if watch is not None:
                     same[key] = _both(same[key], watch) if key in same else watch
             else:
@@ -86,7 +88,7 @@ class _Watching:
 
     def _part(self, fold: Fold) -> Part | None:
         """What of the state a sum, a product or an extremum is."""
-        if not isinstance(fold.op, Sum | Product | Extremum | Position) and fold.op != COMPENSATED:
+        if not isinstance(fold.op, Sum | Product | Extremum | Position | TopK) and fold.op != COMPENSATED:
             return None
         name = fold.names[0].removesuffix("~sum")
         return self.parts.get(name.removesuffix("_b")) if name.endswith("_b") else None
@@ -100,12 +102,15 @@ class _Watching:
         power = max([1.0, *map(_degree, readers)])
         average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
         above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
-        factors = () if product else _factored(body)
-        below = self._smallest(factors) * power < least and any(_magnifies(n) or _is_quotient(n) for n in readers)
+        factors = _factored(body)
+        bounds = () if factors else _contracted(body)
+        smallest = -inf if product else self._smallest(factors or bounds)
+        below = smallest * power < least and any(_magnifies(n) or _is_quotient(n) for n in readers)
         if not (above or below):
             return None
         reads = frozenset(n.attr.name for n in read)
-        return Watch(part.name, reads, tuple(_positive(body)), average, factors if below else (), power)
+        held = (factors or bounds if below else ()), power
+        return Watch(part.name, reads, tuple(_positive(body)), average, *held, slack=0.0, product=product and below)
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
         body = fold.bodies[0]
@@ -128,7 +133,7 @@ class _Watching:
     ) -> tuple[bool, bool, float]:
         """Whether an extremum that is computed may be above or below the range where results hide that, and the power
         that is to be inside."""
-        position, (least, most) = isinstance(fold.op, Position), RANGE[self.real]
+        position, (least, most) = isinstance(fold.op, Position | TopK), RANGE[self.real]
         power = max([1.0, *map(_degree, results)])
         above = self._reach(fold.bodies[0], 0.0) * power > most and (position or any(n.op != "state" for n in results))
         shown = position or any(_magnifies(n) or _is_quotient(n) for n in results)
@@ -138,11 +143,30 @@ class _Watching:
         self, fold: Fold, part: Part, bounds: tuple[Factor, ...], results: list[Node]
     ) -> tuple[bool, bool, float]:
         """The same of an extremum that is a number of the data."""
-        least, most = RANGE[self.real]
+        (least, most), among = RANGE[self.real], self._multiplied(part.name)
         above = self._reach(fold.bodies[0], 0.0) + 1 > most and any(_hides_sums(n, part.name) for n in results)
+        if among:
+            return self._reach(fold.bodies[0], 0.0) * among > most, self._bound(bounds) * among < least, float(among)
         below = any(_divides_by(n, part.name) for n in results)
         apart = not below and fold.op.kind == "max" and any(_divides_by_sum(n, part.name) for n in results)
         return above, (below or apart) and self._bound(bounds) < least, GUARD_OF_SUMS if apart else GUARD
+
+    def _multiplied(self, name: str) -> float:
+        """How many numbers as large are multiplied where results hide a product of an extremum by itself or others.
+
+        A result that is the square of one is outside where the square is; a root of it, a sum, or a product with
+        another extremum is not.
+        """
+        shown = {n for r in self.program.results for n in _products(r.node)}
+        found, own = 0.0, self.ends.get(name, "")
+        for n in self._results(name):
+            degrees: dict[str, float] = defaultdict(float)
+            for base, degree in _powers(n):
+                degrees[self.ends.get(_held(base), "")] += degree
+            others = degrees.pop("", 0.0)
+            if degrees[own] and (len(degrees) > 1 or degrees[own] > 1 and n not in shown):
+                found = max(found, sum(degrees.values()) + (others > 0))
+        return found
 
     def _results(self, name: str) -> list[Node]:
         """What results and exports compute of a part of the state, by themselves or from other exports."""
@@ -236,6 +260,40 @@ def _reads(node: Node, names: Iterable[str]) -> bool:
     return any(leaf.attr.name in names for leaf in leaves(node, "state"))
 
 
+def _ends(program: Program) -> dict[str, str]:
+    """The extrema of a program, and what they are called where they are handed on."""
+    folds = [f for p in program.passes for step in p.lift if isinstance(step, Loop) for f in step.folds]
+    found = {name: name for f in folds if isinstance(f.op, Extremum) for name in [f.names[0].removesuffix("_b")]}
+    for let in [let for p in program.passes for let in p.exports]:
+        if let.node.op == "state" and let.node.attr.name in found:
+            found[let.name] = found[let.node.attr.name]
+    return found
+
+
+def _products(node: Node) -> Iterator[Node]:
+    """A result, and where it is a product what is multiplied first."""
+    yield node
+    for n in node.args[1:] if node.op == "where" else node.args if node.op == "mul" else ():
+        yield from _products(n)
+
+
+def _powers(node: Node) -> Iterator[tuple[Node, float]]:
+    """The factors of a product that multiply, and how many times each does."""
+    if node.op == "mul":
+        for n in node.args:
+            yield from _powers(n)
+    elif node.op == "pow" and is_const(node.args[1]):
+        yield from ((n, d * degree_of(node.args[1])) for n, d in _powers(node.args[0]) if node.args[1].attr > 0)
+    elif node.op not in ("const", "size"):
+        yield node, 1.0
+
+
+def _held(node: Node) -> str:
+    """The part of a state that a factor is, or the unit of."""
+    plain = node.args[0] if node.op == "pow2" else node
+    return str(plain.attr.name) if plain.op == "state" else ""
+
+
 def _magnifies(node: Node) -> bool:
     if node.op == "pow":
         exponent = node.args[1]
@@ -323,6 +381,12 @@ def _factored(body: Node) -> tuple[Factor, ...]:
             return ()
         found.append(Factor(read[0].attr.name, base.op == "add", degree_of(degree) if degree is not None else 1.0))
     return tuple(found)
+
+
+def _contracted(body: Node) -> tuple[Factor, ...]:
+    """The same of sums over further axes: of one tensor, as large as its elements."""
+    found = bounds_of(body) or ()
+    return found if all(f.degree > 0 and not f.others for f in found) else ()
 
 
 def _positive(body: Node) -> Iterator[str]:

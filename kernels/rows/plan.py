@@ -9,7 +9,7 @@ from math import prod
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import View, Walk, walk_of
-from redalg.kernels.ir.program import STORAGE, Module, Program, result_key
+from redalg.kernels.ir.program import STORAGE, Module, Program, Watch, result_key
 from redalg.kernels.ir.schedule import ALONE, Neighbours, Schedule, partial_sums
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.in_place import in_place
@@ -184,7 +184,14 @@ def watching(draft: RowsDraft) -> None:
     apart = program.columns or program.summed or program.places or draft.outer is not None or draft.results
     if draft.watches and not apart:
         found = watched(program)
-        draft.printed = replace(found, watched=tuple(w for w in found.watched if not w.extremum))
+        sums = (_looked_at(program, w) for w in found.watched if not w.extremum)
+        draft.printed = replace(found, watched=tuple(w for w in sums if w.above or w.factors))
+
+
+def _looked_at(program: Program, w: Watch) -> Watch:
+    """What is watched of a sum: not what vanishes of products of all elements, and of sums over further axes."""
+    axes = {o.name: {*o.axes} - {*program.rows, *program.stream} for o in program.operands}
+    return replace(w, product=False, factors=() if any(axes[f.tensor] for f in w.factors) else w.factors)
 
 
 def sourced(draft: RowsDraft) -> None:

@@ -45,7 +45,7 @@ class Range:
         return [(self.watched[part.name], part) for part in p.parts if part.name in self.watched]
 
     def inside(self, w: Watch, part: Part, names: dict[str, str]) -> str:
-        least = [f"({self.least(w)} <= abs({self.value(part, names)}))"] if w.factors else []
+        least = [f"({self.least(w)} <= abs({self.value(part, names)}))"] if w.low else []
         return " & ".join([*least, *([self.finite(w, part, names)] if w.above else [])])
 
     def finite(self, w: Watch, part: Part, names: dict[str, str]) -> str:
@@ -54,18 +54,18 @@ class Range:
     def least(self, w: Watch) -> str:
         """What terms that are normal numbers, as are powers of them, add up to at least."""
         least = _named("LEAST", w.least)
-        return least if w.average or w.extremum else f"{least} * {self.real}(length)"
+        return least if w.average or w.extremum or w.product else f"{least} * {self.real}(length)"
 
     def numbers(self) -> dict[str, str]:
         """The ends of ranges, by name: of numbers whose powers are normal ones."""
         real, (low, high) = self.real, ENDS[self.program.real]
-        normal = [w for w in self.program.watched if w.factors or not w.extremum]
+        normal = [w for w in self.program.watched if w.low or not w.extremum]
         found = {_named("LEAST", w.least): f"{real}(2.0**{-int(-low / w.least)})" for w in normal}
         bounded = [w for w in self.program.watched if w.above and _most(w) != "INF"]
         return found | {_most(w): f"{real}(2.0**{int(high / w.power) - w.terms + 1})" for w in bounded}
 
     def value(self, part: Part, names: dict[str, str]) -> str:
-        return local(names.get(part.name, part.name)) + ("[m]" if part.axes else "")
+        return local(names.get(part.name, part.name)) + ("[m]" if part.axes or part.top else "")
 
 
 class Marks(Range):

@@ -34,9 +34,12 @@ EXTREMA = {  # which kernels of a CPU watch
     "middle": "y = (max[j](x[i,j]) + min[j](x[i,j]))/4; return y",
     "largest": "y = x[i,j]/max[j](abs(x[i,j])); return y",
     "position of a product": "at = argmax[j](x[i,j]*w[i,j]); return at",
+    "product of extrema": "y = max[j](abs(x[i,j]))*sum[j](w[i,j])*min[j](x[i,j])/max[j](abs(x[i,j])); return y",
+    "two nearest": "near = topk[j:2](-(x[i,j] - w[i,j])**2).indices; return near",
+    "two farthest": "at = topk[j:2]((x[i,j] - w[i,j])**2).indices; return at",
     "nearest": "at = argmin[j](abs(x[i,j] - w[i,j])**3); d = sqrt(min[j]((x[i,j] - w[i,j])**2)); return at, d",
 }
-FOLLOWING = {"nearest": "w"}  # a tensor that is as large as x
+FOLLOWING = {"nearest": "w", "two nearest": "w", "two farthest": "w"}  # a tensor that is as large as x
 KEEPS = ("layer norm", "rms norm", "share")  # whose result may take the place of x
 LEAST, MOST = {"float32": -44, "float64": -322}, {"float32": 38, "float64": 308}
 
