@@ -102,14 +102,13 @@ class _Watching:
         power = max([1.0, *map(_degree, readers)])
         average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
         above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
-        factors = _factored(body)
-        bounds = () if factors else _contracted(body)
-        smallest = -inf if product else self._smallest(factors or bounds)
-        below = smallest * power < least and any(_magnifies(n) or _is_quotient(n) for n in readers)
+        factors = _factored(body) or _contracted(body)
+        smallest = -inf if product else self._smallest(factors)
+        below = smallest * power < least and _show_small(readers)
         if not (above or below):
             return None
         reads = frozenset(n.attr.name for n in read)
-        held = (factors or bounds if below else ()), power
+        held = (factors if below else ()), power
         return Watch(part.name, reads, tuple(_positive(body)), average, *held, slack=0.0, product=product and below)
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
@@ -136,7 +135,7 @@ class _Watching:
         position, (least, most) = isinstance(fold.op, Position | TopK), RANGE[self.real]
         power = max([1.0, *map(_degree, results)])
         above = self._reach(fold.bodies[0], 0.0) * power > most and (position or any(n.op != "state" for n in results))
-        shown = position or any(_magnifies(n) or _is_quotient(n) for n in results)
+        shown = position or _show_small(results)
         return above, shown and self._smallest_bound(bounds) * power < least, power
 
     def _datum_outside(
@@ -292,6 +291,11 @@ def _held(node: Node) -> str:
     """The part of a state that a factor is, or the unit of."""
     plain = node.args[0] if node.op == "pow2" else node
     return str(plain.attr.name) if plain.op == "state" else ""
+
+
+def _show_small(nodes: Iterable[Node]) -> bool:
+    """Whether something computed of a part of the state shows how small it is."""
+    return any(_magnifies(n) or _is_quotient(n) for n in nodes)
 
 
 def _magnifies(node: Node) -> bool:

@@ -66,6 +66,8 @@ class Few:
     """
 
     def __init__(self, program: Program, keys: Sequence[str], known: Mapping[str, Any], length: int) -> None:
+        if program.noted and (program.hides or program.degree > POWER):
+            raise Unsupported("products inside of functions, high powers")
         self.program, self.names, self.lists = program, program.arrays, _lists(program)
         single = [name for name in self.names if name not in self.lists]
         self.floats = tuple(name for name in single if program.kinds[name] == "f")
@@ -274,10 +276,6 @@ def _lists(program: Program) -> frozenset[str]:
     rows = [part for s in slots for i, part in enumerate(s.parts) if s.leaf(i).attr.axes and part not in lists]
     if rows or any(a.axes for a in program.plan.anchors):
         raise Unsupported("rows")
-    if program.hides and program.noted:
-        raise Unsupported("products inside of functions")
-    if program.noted and program.degree > POWER:
-        raise Unsupported("high powers")
     if len(program.axis) != 1 or program.real != np.float64 or not slots:
         raise Unsupported("composite axes, other dtypes")
     return lists
