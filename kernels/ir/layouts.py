@@ -355,9 +355,9 @@ class _Reading:
 
     @property
     def flat(self) -> bool:
-        """Whether a kernel may step by the stride of the array's last axis of the stream (or by 1)."""
+        """Whether a kernel may step by the stride of the last axis of the stream; of length 1 it may have any."""
         last = max((a for a in self.axes if a in self.program.stream), key=self.axes.index)
-        return self.step is not None and (self.step == 1 or self.strides[last] == self.step)
+        return self.step is not None and self.strides[last] == self.step
 
     @property
     def pattern(self) -> str:
