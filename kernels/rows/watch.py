@@ -139,4 +139,5 @@ def _most(w: Watch) -> str:
 
 def _named(end: str, power: float) -> str:
     """The name of an end of the range, of numbers that are raised to a power."""
-    return end if power == 1 else f"{end}_{power:g}".replace(".", "_")
+    text = f"{int(power)}" if power == int(power) else f"{power:g}"
+    return end if power == 1 else f"{end}_{text}".translate(str.maketrans(".+-", "___"))

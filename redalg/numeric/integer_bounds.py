@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph.node import ONE, POSITIONS, Node, const, leaves, substitute, walk
+from redalg.graph.node import ONE, POSITIONS, Node, const, is_inverse, leaves, substitute, walk
 from redalg.graph.plan import COUNT, ExtremumAnchor, Plan, shift
 from redalg.numeric.dtypes import Flow, flows
 from redalg.numeric.integers import EXACT, magnitude
@@ -41,7 +41,8 @@ class Integers:
         self._counted = _counted(plan) if plan else {}
         self._dtypes, kinds = dtypes, flows(nodes, dtypes)
         held = _with_plan(nodes, dtypes, plan, kinds) if plan else kinds
-        self._whole = [n for n in held if held[n].kind == "i"]
+        below = [d for n in held for d in _divisor(n) if held[d.args[0]].kind == "i"]
+        self._whole = [*(n for n in held if held[n].kind == "i"), *below]
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
         read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
@@ -98,6 +99,7 @@ def _counted(plan: Plan) -> dict[Node, tuple[str, ...]]:
     for n in walk(*roots):
         if n is COUNT or _whole_constant(n) or n.op == "size" or _grows(n) and closed.issuperset(n.args):
             closed.add(n)
+        closed.update(d for d in _divisor(n) if closed.issuperset(n.args))
     return {m: plan.axis for n in closed if _grows(n) for m in walk(n)}
 
 
@@ -142,6 +144,13 @@ def _whole_constant(n: Node) -> bool:
 
 def _grows(n: Node) -> bool:
     return n.op in ("add", "mul") or n.op == "pow" and n.args[1].op == "const" and n.args[1].attr > 0
+
+
+def _divisor(n: Node) -> list[Node]:
+    """The power that a node divides by: of integers one in int64, though the quotient is a float."""
+    if not is_inverse(n) or n.args[1].attr.denominator > 1:
+        return []
+    return [Node("pow", (n.args[0], const(-n.args[1].attr)))]
 
 
 def _constants(kinds: Mapping[Node, Flow]) -> list[Node]:

@@ -17,6 +17,7 @@ from redalg.errors import RedalgError
 
 Array = Any
 LARGEST = 2**63 - 1
+WRITTEN = 2**17  # bits that a power of integers may have
 EXACT = 2**53  # integers up to here are floats
 
 
@@ -121,8 +122,15 @@ def select(condition: Any, then: Any, other: Any) -> Any:
 
 
 def power(x: Any, e: int) -> Any:
-    """x**e for e >= 0."""
+    """x**e for e >= 0. Raises: RedalgError where it has more digits than are worked out."""
     size = magnitude(x)
+    if size > 1 and (size.bit_length() - 1) * e > WRITTEN:
+        raise RedalgError(
+            f"the power {size}**{e}" if size < EXACT else f"a power **{e} of an integer beyond 2^53",
+            "arithmetic of integers",
+            f"it has more than {WRITTEN} bits, and integers are exact",
+            "pass the integers as float64",
+        )
     if size > 1 and size.bit_length() * e > 63:
         return fitted(_wide(x) ** e)
     return x**e
