@@ -21,7 +21,7 @@ from redalg.explain import explanation
 from redalg.graph.functions import EXACT
 from redalg.graph.node import UNARY, Node, leaves, state, substitute, walk
 from redalg.graph.operators import Custom, Position, Quantifier, TopK
-from redalg.graph.plan import Obligation, PassPlan, Plan, Slot
+from redalg.graph.plan import Obligation, PassPlan, Plan, Slot, nodes_of
 from redalg.groups.grouped import Grouped
 from redalg.language.sympy_bridge import to_sympy
 from redalg.laws.laws import obligations
@@ -92,10 +92,11 @@ class Form(Shown):
     accuracy: str = ""  # of its kernels: what `compile` was told
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "plan": self.plan, "accuracy": self.accuracy}
+        nodes = tuple(walk(*nodes_of(self.plan)))  # innermost first: no node is pickled inside of many others
+        return {"nodes": nodes, "spec": self.spec, "plan": self.plan, "accuracy": self.accuracy}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
-        self.__dict__.update(fields)
+        self.__dict__.update({name: value for name, value in fields.items() if name != "nodes"})
 
     # --- the state ---
 

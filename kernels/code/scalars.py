@@ -7,12 +7,13 @@ a name, and so do the branches of a choice: both are then computed, and the choi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
 
 from redalg.errors import RedalgError
 from redalg.graph.masked import is_statistic
-from redalg.graph.node import COMPARISONS, Node, is_inverse, rename_axes, walk
+from redalg.graph.node import COMPARISONS, Levels, Node, is_inverse, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.compensated import SUM as EXACT_SUM
 from redalg.kernels.ir.kinds import Kinds, counted, widest
@@ -32,6 +33,7 @@ from redalg.source.names import axis_name
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
 RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 SPECIAL = {"oo": "INF", "-oo": "-INF", "nan": "NAN", "pi": "PI", "e": "E"}
+DEEP = 64  # operations inside operations that recursion passes
 LONG = 12  # operations from which on an expression gets a line of its own
 IDENTITY = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 INT_LIMITS = {
@@ -66,6 +68,15 @@ def strength(kind: str) -> int:
     return SIGN if kind in ("any", "all", "prod") else MUL
 
 
+@dataclass
+class Counts:
+    """How often nodes are used, how many operations a line has so far, and where recursion rests."""
+
+    uses: dict[Node, int] = field(default_factory=dict)
+    weight: dict[Node, int] = field(default_factory=dict)
+    levels: Levels = field(default_factory=lambda: Levels(DEEP, closed={"reduce"}))
+
+
 class Scalars:
     """The statements of one block of code, and the values known in it.
 
@@ -94,8 +105,7 @@ class Scalars:
         self.names = dict(names or {})
         self.looped = frozenset(looped)  # axes that have a loop, and so an index ``i_<axis>``, around this block
         self.lines: list[str] = []
-        self._uses: dict[Node, int] = {}
-        self._weight: dict[Node, int] = {}
+        self._counts = Counts()
 
     def child(self, axes: Iterable[str] = ()) -> Scalars:
         """A block inside this one, in loops over `axes`."""
@@ -110,10 +120,10 @@ class Scalars:
     def announce(self, roots: Iterable[Node]) -> None:
         """Count the uses of everything below the roots, so that what is shared gets a name."""
         for root in roots:
-            self._uses[root] = self._uses.get(root, 0) + 1
+            self._counts.uses[root] = self._counts.uses.get(root, 0) + 1
         for node in walk(*roots):
             for a in node.args:
-                self._uses[a] = self._uses.get(a, 0) + 1
+                self._counts.uses[a] = self._counts.uses.get(a, 0) + 1
 
     def assign(self, name: str, node: Node, kind: str | None = None) -> None:
         """`name = node`, converted to `kind` if one is given; the node is known by that name from here on."""
@@ -211,16 +221,19 @@ class Scalars:
 
     def _deserves_name(self, node: Node) -> bool:
         if not node.args:
-            return node.op == "tensor" and self._uses.get(node, 0) > 1
-        weight = 1 + sum(1 if a in self.known else self._weight.get(a, 1) for a in node.args)
-        self._weight[node] = weight
+            return node.op == "tensor" and self._counts.uses.get(node, 0) > 1
+        weight = 1 + sum(1 if a in self.known else self._counts.weight.get(a, 1) for a in node.args)
+        self._counts.weight[node] = weight
         dear = weight > 2 or node.op not in ("add", "mul")
-        if self._uses.get(node, 0) > 1 and dear and not is_negation(node) or weight > LONG:
-            self._weight[node] = 1
+        if self._counts.uses.get(node, 0) > 1 and dear and not is_negation(node) or weight > LONG:
+            self._counts.weight[node] = 1
             return True
         return False
 
     def _written(self, node: Node) -> tuple[int, str]:
+        for inner in self._counts.levels.below(node):
+            if not (is_inverse(inner) or is_negation(inner)):
+                self.define(inner)
         op = node.op
         if op in ("tensor", "state", "size", "index"):
             return ATOM, self.leaf(node)
@@ -327,7 +340,8 @@ class Scalars:
             return MUL, self._over(self.number(Fraction(1)), [inverse(node)], node)
         if q.denominator == 1 and (q <= 4 or self.kinds.of(base) != "f"):
             kind = self.kinds.of(node)
-            return MUL, _multiplied(self.atom(base, kind), int(q))
+            times = int(q) if q <= 64 else 64 + int(q) % 2  # of 0, 1 and -1: int64 holds no other such power
+            return MUL, _multiplied(self.atom(base, kind), times)
         if q == Fraction(1, 2):
             return ATOM, f"sqrt_{self.real}({self.converted(base, 'f')})"
         if q == Fraction(3, 2):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from redalg.graph.node import BOOLEAN, POSITIONS, Node
+from redalg.graph.node import BOOLEAN, POSITIONS, Levels, Node
 from redalg.graph.operators import Average, Custom
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import First, Join, KeyMax, KeyTop, Let, Loop, Program, Step
 
 ORDER = "bifk"  # "k": a packed key (`redalg.kernels.lower.packed_keys`), which takes part in no arithmetic
+DEEP = 64  # operations inside operations that recursion passes
 SAME = frozenset({"abs", "sign", "relu", "floor", "ceil", "conj", "re", "im"})
 
 
@@ -33,6 +34,7 @@ class Kinds:
         self.names: dict[str, str] = {"n": "i", "n_b": "i", "n_new": "i", "n_some": "i", **(names or {})}
         self._tensors = dict(tensors)
         self._memo: dict[Node, str] = {}
+        self._levels = Levels(DEEP)
 
     def learn(self, name: str, node: Node) -> str:
         """Note the kind of a name that is assigned the node."""
@@ -43,6 +45,8 @@ class Kinds:
     def of(self, node: Node) -> str:
         found = self._memo.get(node)
         if found is None:
+            for inner in self._levels.below(node):
+                self.of(inner)
             found = self._kind(node)
             if node.op not in ("tensor", "state"):
                 self._memo[node] = found

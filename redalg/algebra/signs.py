@@ -15,13 +15,14 @@ from redalg.algebra.polynomial import may_be_complex
 from redalg.graph import node as g
 from redalg.graph import spans
 from redalg.graph.functions import FUNCTIONS
-from redalg.graph.node import Node, walk
+from redalg.graph.node import Levels, Node
 
 NEG, ZERO, POS = 1, 2, 4
 ANY = NEG | ZERO | POS
 NONNEGATIVE = ZERO | POS
 NONPOSITIVE = ZERO | NEG
 MAX_DEPTH = 2
+STEP = 16  # nodes on top of one another that are looked at by recursion
 
 
 def flip(s: int) -> int:
@@ -83,7 +84,7 @@ class Signs:
         self.stages, self.limits = tuple(stages), limits
         self.bounds = [b for s in self.stages for b in _bounds(s)]
         self._memo: dict[tuple[Node, Node | None], int] = {}
-        self._settled: set[Node] = set()
+        self._levels: dict[Node | None, Levels] = {}  # of what is settled, under each mask
         self._depth = 0  # of order facts used inside order facts: work is bounded, a sign stays unknown beyond
 
     @cached_property
@@ -94,18 +95,18 @@ class Signs:
     def of(self, node: Node, mask: Node | None = None) -> int:
         key = (node, mask)
         if key not in self._memo:
-            self._below(node)
+            self._below(node, mask)
             self._memo[key] = ANY  # recursion guard: shared graphs are acyclic, this only bounds repeated work
             self._memo[key] = self._structural(node, mask)
         return self._memo[key]
 
-    def _below(self, node: Node) -> None:
-        """The reductions below, innermost first: what is known of them no longer recurses through a chain of stages."""
-        for n in walk(*node.args, done=self._settled):
-            self._settled.add(n)
-            if n.op == "reduce" and (n, None) not in self._memo:
-                self._memo[n, None] = ANY
-                self._memo[n, None] = self._reduce(n)
+    def _below(self, node: Node, mask: Node | None) -> None:
+        """What is known of reductions below, and of some levels of nodes: the rules recurse no deeper than these."""
+        for n in self._levels.setdefault(mask, Levels(STEP, {"reduce"})).below(node):
+            key = (n, None if n.op == "reduce" else mask)
+            if key not in self._memo:
+                self._memo[key] = ANY
+                self._memo[key] = self._structural(*key)
 
     def nonnegative(self, node: Node, mask: Node | None = None) -> bool:
         return not self.of(node, mask) & NEG

@@ -512,6 +512,35 @@ def walk(*roots: Node, done: Container[object] = ()) -> Iterator[Node]:
             yield above.pop()
 
 
+class Levels:
+    """Where a recursion over a graph rests: one level of nodes out of `step`, and all of `kinds` of operation.
+
+    Whoever has looked at the nodes `below` one, in this order, recurses through `step` levels at most, however deep a
+    chain of stages or a nest of functions is. Each node is looked at once; what is below a node of `closed` is not.
+    """
+
+    def __init__(self, step: int, kinds: Container[str] = (), closed: Container[str] = ()) -> None:
+        self.step, self.kinds, self.closed = step, kinds, closed
+        self._height: dict[Node, int] = {}  # levels since the last rest
+
+    def copy(self) -> Levels:
+        new = Levels(self.step, self.kinds, self.closed)
+        new._height = dict(self._height)
+        return new
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._height or isinstance(node, Node) and node.op in self.closed
+
+    def below(self, node: Node) -> Iterator[Node]:
+        """The nodes to be looked at before this one, innermost first."""
+        for n in walk(*node.args, done=self):
+            height = 1 + max((self._height.get(a, 0) for a in n.args), default=0)
+            rests = height >= self.step or n.op in self.kinds
+            self._height[n] = 0 if rests else height
+            if rests:
+                yield n
+
+
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
     """The same operation on other arguments, through the constructors that simplify."""
     if args == node.args:

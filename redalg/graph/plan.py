@@ -12,8 +12,8 @@ Laws the runtime relies on (theory, section 3)::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import ClassVar, Self, TypeVar
 
 from redalg.graph.node import MINUS_ONE, ONE, ZERO, Node, div, leaves, reduction, state, sub, where
@@ -295,3 +295,15 @@ class Plan:
     assumptions: tuple[tuple[str, str], ...] = ()  # (name, what is assumed and why)
     obligations: tuple[Obligation, ...] = field(default=(), compare=False)
     known: tuple[tuple[Node, Node], ...] = ()  # values as the spec has them, and the exports that later passes read
+
+
+def nodes_of(value: object) -> Iterator[Node]:
+    """The nodes that a plan, or a part of one, is made of; not those below them."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, Mapping | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from nodes_of(one)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            yield from nodes_of(getattr(value, one.name))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 UNSCALED = frozenset({"integer", "bool", "complex"})  # domains of tensors that have no unit
 KEPT = 1024  # facts about generators
+FACTORS = 64  # from which on units multiply a result as powers
 WHY = "a result of lower degree than its sums: they are held in units of a power of 2 near the largest element"
 
 
@@ -378,7 +379,10 @@ def scaled(value: Node, powers: Iterable[tuple[Node, Degree]]) -> Node:
             value = _times(value, g.power(leaf, d))
             continue
         whole = int(abs(d))
-        (above if d > 0 else below).extend([g.power(leaf, 1 if d > 0 else -1)] * whole)
+        each = max(1, whole // FACTORS)  # of a chain of squares the degree is as large as 2^its length
+        side, sign = (above, 1) if d > 0 else (below, -1)
+        side += [g.power(leaf, sign * each)] * (whole // each)
+        side += [g.power(leaf, sign * (whole % each))] * (whole % each > 0)
         if abs(d) != whole:
             above.append(g.power(leaf, d - whole if d > 0 else d + whole))
     while above or below:

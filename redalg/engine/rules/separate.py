@@ -188,7 +188,7 @@ class Separator(Openings, Conditions):
         one = p.single()
         if e.denominator == 1 and one is not None:
             return nf.from_mono(nf.mono_pow(one[1], e), nf.constant_power(one[0], int(e)))
-        if e.denominator == 1 and e > 1 and not element and len(p) ** int(e) <= MAX_CONTEXT:
+        if e.denominator == 1 and 1 < e <= MAX_CONTEXT and not element and len(p) ** int(e) <= MAX_CONTEXT:
             return p ** int(e)
         if p == nf.generator(base):
             return nf.generator(base, e)

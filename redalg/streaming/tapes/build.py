@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph.masked import is_statistic, masked_exponent, split_exponent
-from redalg.graph.node import COMPARISONS, Node, is_inverse, rename_axes, state, walk
+from redalg.graph.node import COMPARISONS, Levels, Node, is_inverse, rename_axes, state, walk
 from redalg.graph.plan import key
 from redalg.numeric import integers
 from redalg.numeric.maps import EXACT_MAPS, FLOAT_MAPS, of_integers
@@ -31,6 +31,7 @@ COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equa
 _RESULTS = {"any": "b", "all": "b", "argmax": "i", "argmin": "i"}  # kinds that are not the operand's
 IN_PLACE = (np.exp, np.log, np.tanh, np.log1p, np.expm1, np.sin, np.cos)  # their result has the argument's dtype
 NESTED = 16  # exponentials inside exponentials that recursion may pass
+STEP = 48  # operations inside operations that it may
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Builder(Registers):
         fixed: bool = False,
     ) -> None:
         super().__init__(layout, real)
+        self.levels = Levels(STEP)
         self.kinds, self.fixed = kinds, fixed
         self.bound, self.batched, self.numbers = dict(bound or {}), batched, numbers
 
@@ -84,7 +86,7 @@ class Builder(Registers):
     def value(self, node: Node) -> Value:
         """The register that holds a node's value; every node is emitted once."""
         if node not in self.memo:
-            for inner in long_chain(node, self.memo):
+            for inner in (*long_chain(node, self.memo), *self.levels.below(node)):
                 self.value(inner)
             self.memo[node] = self._emit(node)
         return self.memo[node]
@@ -310,13 +312,13 @@ class Builder(Registers):
 
     def _aside(self, node: Node) -> tuple[Value, list[Step]]:
         """Emit a node into a list of its own, to be executed only when it is needed."""
-        main, memo = self.steps, dict(self.memo)
+        main, memo, levels = self.steps, dict(self.memo), self.levels.copy()
         self.steps = []
         try:
             check = self.value(node)
             return check, self.steps
         finally:
-            self.steps, self.memo = main, memo
+            self.steps, self.memo, self.levels = main, memo, levels
 
     # --- reductions ----------------------------------------------------------------------------------------------
 
