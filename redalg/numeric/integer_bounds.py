@@ -91,16 +91,22 @@ class Integers:
 
 def _counted(plan: Plan) -> dict[Node, tuple[str, ...]]:
     """The sums, products and powers of lengths and whole constants in a plan, and what is in them."""
-    roots = [o.guarded for o in plan.outputs]
-    for p in plan.passes:
-        roots += [node for _, node in p.exports] + [a.source for a in p.anchors]
-        roots += [m.coefficient for s in p.slots for m in s.moves]
     closed: set[Node] = set()
-    for n in walk(*roots):
-        if n is COUNT or _whole_constant(n) or n.op == "size" or _grows(n) and closed.issuperset(n.args):
+    for n in walk(*_ends(plan)):
+        inside = closed.issuperset(n.args)
+        if n is COUNT or _whole_constant(n) or n.op == "size" or inside and _grows(n):
             closed.add(n)
-        closed.update(d for d in _divisor(n) if closed.issuperset(n.args))
+        closed |= {*(_divisor(n) if inside else ())}
     return {m: plan.axis for n in closed if _grows(n) for m in walk(n)}
+
+
+def _ends(plan: Plan) -> list[Node]:
+    """The outputs of a plan, what its passes leave for later ones, its anchors, and what its slots move by."""
+    found = [o.guarded for o in plan.outputs]
+    for p in plan.passes:
+        found += [node for _, node in p.exports] + [a.source for a in p.anchors]
+        found += [m.coefficient for s in p.slots for m in s.moves]
+    return found
 
 
 def _with_plan(

@@ -81,7 +81,6 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
         "redalg.kernels.rows.outer.OuterKernel",
         "redalg.kernels.tile.kernel.TensorKernel",
         "redalg.kernels.tile.level.wgmma.KernelPrinter",
-        "redalg.kernels.tile.scalars.TileScalars",
         "redalg.pictures.trees._Column",
         "redalg.streaming.tapes.build.Builder",
         "redalg.proofs.falsification.evaluate.Evaluation",
