@@ -159,7 +159,7 @@ class Held:
         exact, bounds = limits.exact[name], limits.bounds[name]
         if result.shape != exact.shape:
             return Difference(name, reason=f"its shape is {result.shape} instead of {exact.shape}")
-        got = result.astype(float)
+        got = _numbers(result, exact)
         units = self._units(got, exact, bounds)
         if (units > self.tolerance).any() and self.form is not None:
             of_form = self._of_form(arrays)[name] if repeats is None else bounds * self._ratio(name, arrays, repeats)
@@ -215,3 +215,13 @@ class Held:
             fine |= np.isinf(exact) & (bounds > 0) & (got == np.copysign(NARROW[self.dtype][2], exact))
             error = np.where(np.isfinite(exact) & np.isfinite(got), np.abs(got - exact), np.inf)
             return np.asarray(np.where(fine | (error == 0), 0.0, error / limit))
+
+
+def _numbers(result: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """A result as floats: integers have no infinities, and an extremum of none is the end of their range."""
+    got = result.astype(float)
+    if result.dtype.kind in "iu":
+        ends = np.iinfo(result.dtype)
+        for end, infinity in ((ends.min, -np.inf), (ends.max, np.inf)):
+            got = np.where((exact == infinity) & (result == end), infinity, got)
+    return got

@@ -363,3 +363,18 @@ def test_what_does_not_exist_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(RedalgError) as refusal:
         check_equivalence(SPREAD, spread, **options)
     assert not isinstance(refusal.value, NotEquivalent) and refusal.value.fix
+
+
+def test_the_extremum_of_no_integers_is_the_end_of_their_range() -> None:
+    """int64 has no infinity; neither the library's own kernels are accused, nor is 0 taken for it."""
+    spec = ra.parse("tensors k[i,j] integer; return z = max[j](k[i,j]), w = min[j](k[i,j])")
+    for target in ("numpy", "cpu"):
+        run = ra.derive_incremental(spec).compile(target)
+        assert check_equivalence(spec, run, sizes={"j": (0, 1, 3)}, layouts=(), calls=3).worst <= 1
+
+    def zero(k: np.ndarray) -> dict[str, np.ndarray]:
+        ends = (k.max(axis=1), k.min(axis=1)) if k.shape[1] else (np.zeros(len(k), int),) * 2
+        return dict(zip("zw", ends, strict=True))
+
+    with pytest.raises(NotEquivalent):
+        check_equivalence(spec, zero, sizes={"j": (0, 1, 3)}, layouts=(), calls=3)
