@@ -22,6 +22,7 @@ from redalg.engine.anchors.centred import BESIDE, AnchorSite, label, unscaled
 from redalg.engine.anchors.choices import TargetChoice
 from redalg.engine.anchors.measured import Measured
 from redalg.engine.anchors.policy import mask_of, normalised
+from redalg.engine.rules.cascade import may_lack
 from redalg.engine.rules.separate import EXPONENT, Separator
 from redalg.graph import node as g
 from redalg.graph.degrees import as_node, times
@@ -245,6 +246,13 @@ class SlotBackend(Measured):
         """Whether a node is the count, or a sum over the elements that no anchor moves."""
         held = {s.leaf(): s for s in self.sums.values() if not s.average and not s.anchors}
         return count is COUNT or count in held
+
+    def may_lack(self, value: Node) -> bool:
+        """Whether a value is an extremum, held in a slot or not, of elements that may all be infinite."""
+        if value.op != "state":
+            return may_lack(value)
+        held = next((s for s in self.others.values() if value.attr.name in s.parts), None)
+        return held is not None and any(n.op == "special" for n in g.walk(held.lift[0]))
 
     # --- moves ---
 

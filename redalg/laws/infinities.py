@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ import numpy as np
 from redalg.algebra.work import INFINITIES, MOVE, SLOT, spend, within
 from redalg.errors import RedalgError
 from redalg.graph import node as g
+from redalg.graph.functions import POLES
 from redalg.graph.masked import finite, new_axes
 from redalg.graph.node import Decl, Node
 from redalg.graph.plan import COUNT
@@ -45,6 +47,7 @@ UNGUARDED = (
 WORK = "operations on infinite elements"
 VECTOR = 64  # elements that cost as much as an operation
 DIVISORS = "/"
+IDENTITIES = {"max": g.NEG_INF, "min": g.INF}
 Arrays = dict[str, Any]
 Level = int | frozenset[str]  # of a guard; names of tensors, and "/" for divisors: the last level of these alone
 
@@ -55,9 +58,10 @@ Level = int | frozenset[str]  # of a guard; names of tensors, and "/" for diviso
 def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node], bool]) -> tuple[Node, Node]:
     """(condition, value otherwise) of an output: which values of its stages have to be finite.
 
-    Level 1: those that other stages read. Level 2: all of them. Level 3: what they are divided by is not 0, either.
-    Level 4: every element of every tensor, and every divisor; a set of names: of these. A stage that has no form and
-    cancels is not `held`, and cannot be asked.
+    Level 1: those that other stages read. Level 2: all of them, but extrema of no element. Level 3: these, too, and
+    what they are divided by is not 0, and no logarithm is of 0. Level 4: every element of every tensor, every extremum
+    and every divisor; a set of names: of these. A stage that has no form and cancels is not `held`, and cannot be
+    asked.
     """
     among, level = (everything(node), level) if isinstance(level, int) else (level, LEVELS)
     held_ones = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and held(n)]
@@ -68,8 +72,8 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
         conditions = [(c, c.axes) for c in _finite_elements(node, axis, among)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
-    divisors = _divisors(node, axis, level, set(held_ones)) if DIVISORS in among else []
-    conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in divisors]
+    if DIVISORS in among:
+        conditions += [(c, c.axes) for c in _away_from_poles(node, axis, level, held_ones)]
     whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
     return whole, _otherwise(node, axis, values)
 
@@ -79,17 +83,23 @@ def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
     return [s for s in stages if any(s in nodes for nodes in below)]
 
 
-def _divisors(node: Node, axis: tuple[str, ...], level: int, held: set[Node]) -> list[Node]:
-    """The stage values that something is divided by, as far as a level asks for them."""
+def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: list[Node]) -> list[Node]:
+    """That stage values that something is divided by, or that a logarithm is of, are none of its poles, and at the last
+    level that no extremum is one of no element: as far as a level asks for them."""
     if level < LEVELS - 1:
         return []
-    inverses = [n for n in g.walk(node) if g.is_inverse(n)]
-    found = []
-    for u in dict.fromkeys(n.args[0] for n in inverses if not n.axes & set(axis)):
+    held = set(held_ones)
+    poles = [(n.args[0], Fraction(0)) for n in g.walk(node) if g.is_inverse(n) and not n.axes & set(axis)]
+    poles += [(n.args[0], POLES[n.op]) for n in g.walk(node) if n.op in POLES and not n.axes & set(axis)]
+    found = {}
+    for u, pole in poles:
         inside = {n for n in g.walk(u) if n.op == "reduce"}
         if inside <= held and any(n.attr.axes == axis for n in inside):
-            found.append(u)
-    return found if level == LEVELS else _read_by_others(found, node)
+            found[u, pole] = Node("ne", (u, g.const(pole)))
+    if level == LEVELS:
+        return [*found.values(), *(finite(s) for s in held_ones if _of_nothing(s) is not g.FALSE)]
+    asked = set(_read_by_others([u for u, _ in found], node))
+    return [condition for (u, _), condition in found.items() if u in asked]
 
 
 def everything(node: Node) -> frozenset[str]:
@@ -108,9 +118,28 @@ def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -
 
 def _usable(value: Node, level: int) -> Node:
     """Finite; an extremum may be the identity of its monoid at first: then all its elements are."""
-    if level == 1 and value.op == "reduce" and value.attr.kind in ("max", "min"):
+    if level == 1 and value.op == "reduce" and value.attr.kind in IDENTITIES:
         return g.compare("lt", value, g.INF) if value.attr.kind == "max" else g.compare("lt", g.NEG_INF, value)
-    return finite(value)
+    return g.logical("or", finite(value), _of_nothing(value)) if level == 2 else finite(value)
+
+
+def _of_nothing(value: Node) -> Node:
+    """Where an extremum is one of no element, by a condition on tensors that its body states: no element is infinite
+    then, and what is selected by that condition, too, is 0 whatever the extremum is."""
+    if value.op != "reduce" or value.attr.kind not in IDENTITIES:
+        return g.FALSE
+    counts = _counts(value.args[0], IDENTITIES[value.attr.kind])
+    known = counts is not g.TRUE and not any(n.op == "reduce" for n in g.walk(counts))
+    return g.negate(g.reduction("any", value.attr.axes, counts)) if known else g.FALSE
+
+
+def _counts(body: Node, identity: Node) -> Node:
+    """Where the body of an extremum is not its identity, as far as conditions say."""
+    if body.op != "where":
+        return g.FALSE if body is identity else g.TRUE
+    condition, then, other = body.args
+    chosen = g.logical("and", condition, _counts(then, identity))
+    return g.logical("or", chosen, g.logical("and", g.negate(condition), _counts(other, identity)))
 
 
 def _as_read(value: Node, node: Node) -> Node:

@@ -22,11 +22,13 @@ from redalg.engine.rules.actions import act_outside
 from redalg.engine.rules.monotone import CannotPull, Puller
 from redalg.engine.rules.separate import OPEN, Centring, NoCentring, Scope, Separator, Trace
 from redalg.graph import node as g
+from redalg.graph.functions import POLES
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
 from redalg.text.nodes import short
 
 ORDER_KINDS = ("argmax", "argmin")
+EXTREMA = ("max", "min", "topk_values")
 VALUES = {"argmax_value": "max", "argmin_value": "min"}  # what a slot of a position holds beside it
 
 
@@ -70,6 +72,7 @@ class Backend(Protocol):
         self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
     ) -> Node: ...
     def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None: ...
+    def may_lack(self, value: Node) -> bool: ...
 
 
 class RawBackend:
@@ -107,6 +110,16 @@ class RawBackend:
     def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None:
         return None
 
+    def may_lack(self, value: Node) -> bool:
+        """Whether a value is an extremum that may be one of no element."""
+        return may_lack(value)
+
+
+def may_lack(value: Node) -> bool:
+    """Whether a reduction is an extremum of elements that may all be infinite: by a mask, say."""
+    is_extremum = value.op == "reduce" and value.attr.kind in EXTREMA
+    return is_extremum and any(n.op == "special" for n in g.walk(value.args[0]))
+
 
 class Cascade:
     """The stages of one pass under a backend. `known`: stages of earlier passes, which are constants here."""
@@ -124,6 +137,7 @@ class Cascade:
         self._bad: set[Node] = set()  # formal sums of mixed monomials
         self._sound: set[Node] = set()  # what depends on none of so many
         self._sound_for = 0
+        self._poles: dict[Node, bool] = {}
         self.separator = self._separator(Trace())
 
     def _separator(self, trace: Trace, stage: Node | None = None) -> Separator:
@@ -188,7 +202,26 @@ class Cascade:
         return g.logical("and", *conditions) if conditions else None
 
     def _may_be_infinite(self, h: Poly) -> bool:
-        return any(p < 0 and gen is not COUNT and not self.signs.positive(gen) for m in h.terms for gen, p in m)
+        return any(
+            p < 0 and gen is not COUNT and not self.signs.positive(gen) or self._has_pole(gen)
+            for m in h.terms
+            for gen, p in m
+        )
+
+    def _has_pole(self, gen: Node) -> bool:
+        """Whether a factor may be infinite or NaN where all elements are finite: by a divisor, a logarithm, or an
+        extremum of no element."""
+        if gen not in self._poles:
+            self._poles[gen] = any(map(self._is_pole, g.walk(gen)))
+        return self._poles[gen]
+
+    def _is_pole(self, n: Node) -> bool:
+        if n.op == "pow":
+            base, e = n.args
+            return not (e.op == "const" and e.attr >= 0 or base is COUNT or self.signs.positive(base))
+        if n.op in POLES:
+            return not self.signs.positive(n.args[0])
+        return n.op in ("reduce", "state") and self.backend.may_lack(n)
 
     def _guarded(self, stage: Node, total: Poly, guarded: dict[Node, tuple[Poly, Poly]]) -> Node:
         """What no element selects contributes 0, whatever the stage values that multiply it (0·oo, 0·NaN)."""
