@@ -101,6 +101,11 @@ def carry_tangents(arrays: Iterable[Any]) -> bool:
     return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in arrays)
 
 
+def transformed() -> bool:
+    """Whether a transform of `torch.func` is active."""
+    return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
+
+
 def maps_gradients() -> bool:
     """Whether the vmap that autograd has of its own is active: a Python function's graph would hold what it maps over
     behind its end, an operator's does not."""
@@ -151,5 +156,6 @@ __all__ = [
     "glance",
     "maps_gradients",
     "over_gradients",
+    "transformed",
     "undisturbed",
 ]

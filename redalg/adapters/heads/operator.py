@@ -14,8 +14,10 @@ from typing import Any
 from redalg.adapters.heads.extrema import Pooled
 from redalg.adapters.heads.gathers import Gathers
 from redalg.adapters.heads.parts import WHERE, Head
+from redalg.adapters.heads.second import Second
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import Registered, by_name, own_tensors
+from redalg.adapters.torch_modes import carry_tangents, over_gradients, transformed
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import Vjp, derived
@@ -49,8 +51,9 @@ class TorchHead(Registered):
     slab and nothing is added up.
 
     Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32 (float64
-    stays). The same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax)
-    have none.
+    stays). The same call gives the same bits. Outputs that are whole numbers (argmax) have no gradient. Gradients of
+    gradients (`redalg.adapters.heads.second`) make the products of each slab again, twice; there is no third order, and
+    at extrema over rows no second. `torch.func.grad` and `vmap` call the operators for one sample after the other.
 
     A spec whose products are read by an extremum over rows alone, M[b,v] = max over s of e(Σ_d H[b,s,d]·E[v,d], …), is
     taken apart there (SPLADE's Y = log(1 + relu(M + bias)), late interaction): 16-bit operands on a GPU by a kernel
@@ -83,7 +86,8 @@ class TorchHead(Registered):
         if gradients == NOW:
             check_known_slopes(parts.spec, parts.outer, parts.values.outputs)
         self._dtypes = result_dtypes(parts.spec, self.tensors)
-        self._ops = self._defined()
+        self._second = None if isinstance(parts, Pooled) else Second(self.slabs)
+        self._ops, self._again, self._last = self._defined(), self._differentiable(), self._refused()
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
@@ -125,6 +129,9 @@ class TorchHead(Registered):
         made: dict[str, tuple[int, Any, Any]] = {"_values": (count, self._values, self._fake_values)}
         made["_backward"] = count + kept, self._backward, self._fake_backward
         made["_now"] = count, self._with_gradients, self._fake_now
+        if self._second is not None:
+            count += len(self.slabs.cotangents)
+            made["_second"] = count + len(self.tensors), self._by_second, self._fake_second
         found = {}
         for suffix, (arguments, run, fake) in made.items():
             signature = ", ".join(f"Tensor a{k}" for k in range(arguments))
@@ -132,7 +139,11 @@ class TorchHead(Registered):
             for key in ("CPU", "CUDA"):
                 self._library.impl(f"{short}{suffix}", run, key)
             torch.library.register_fake(f"{self.name}{suffix}", fake, lib=self._library)
-            found[suffix] = getattr(getattr(torch.ops, namespace), f"{short}{suffix}").default
+            operator = getattr(getattr(torch.ops, namespace), f"{short}{suffix}").default
+            rule = one_by_one(operator, fake)
+            torch.library.register_vmap(f"{self.name}{suffix}", rule, lib=self._library)
+            self._library.impl(f"{short}{suffix}", over_gradients(operator, rule), "Batched")
+            found[suffix] = operator
         return found
 
     def _values(self, *own: Any) -> list[Any]:
@@ -150,6 +161,21 @@ class TorchHead(Registered):
         arrays = self._named(given[:count])
         found = self.slabs.gradients(arrays, kept, cotangents)
         return [found[n] if n in found else torch.zeros_like(a) for n, a in arrays.items()]
+
+    def _by_second(self, *given: Any) -> list[Any]:
+        """The gradients of what `_backward` gives, weighed: by the tensors, and by the cotangents."""
+        assert self._second is not None
+        count, names, given = len(self.tensors), list(self.slabs.cotangents), tuple(a.detach() for a in given)
+        arrays, pulled = self._named(given[:count]), given[count : count + len(names)]
+        weights = {d.name: w for d, w in zip(self.tensors, given[count + len(names) :], strict=True)}
+        weights = {n: w.to(arrays[n].dtype) for n, w in weights.items() if arrays[n].is_floating_point()}
+        cotangents = dict(zip(names, pulled, strict=True))
+        own, changes = self._second(arrays, cotangents, weights)
+        return [*(own[n] if n in own else torch.zeros_like(a) for n, a in arrays.items()), *changes.values()]
+
+    def _fake_second(self, *given: Any) -> list[Any]:
+        count = len(self.tensors) + len(self.slabs.cotangents)
+        return [torch.empty_like(a, memory_format=torch.contiguous_format) for a in given[:count]]
 
     def _fake_backward(self, *given: Any) -> list[Any]:
         return [torch.empty_like(a, memory_format=torch.contiguous_format) for a in given[: len(self.tensors)]]
@@ -201,33 +227,38 @@ class TorchHead(Registered):
     # --- autograd ---
 
     def _later(self) -> Callable[[list[Any]], list[Any]]:
-        op, count = self, len(self.outputs)
+        op = self
 
         class Values(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *own: Any) -> Any:
                 found = tuple(op._ops["_values"](*own))
-                ctx.save_for_backward(*own, *found)
-                whole = (x for x in found[:count] if not x.is_floating_point())
-                ctx.mark_non_differentiable(*whole, *found[count:])
-                ctx.set_materialize_grads(False)
+                op._keep(ctx, own, found)
                 return found
 
             @staticmethod
-            @torch.autograd.function.once_differentiable
             def backward(ctx: Any, *gradients: Any) -> Any:
-                saved = ctx.saved_tensors  # asked for once: a checkpoint makes them anew, and gives them once
-                own, kept = saved[: len(op.tensors)], saved[len(op.tensors) :]
-                pulled = [
-                    torch.zeros_like(value) if gradient is None else gradient
-                    for name, value, gradient in zip(op.outputs, kept, gradients, strict=False)
-                    if name in op.slabs.cotangents
-                ]
-                found = op._ops["_backward"](*own, *kept, *pulled)
-                return tuple(x if need else None for x, need in zip(found, ctx.needs_input_grad, strict=True))
+                return op._pull(ctx, gradients)
+
+        class Transformed(torch.autograd.Function):  # which the transforms of `torch.func` want
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*own: Any) -> Any:
+                return tuple(op._ops["_values"](*own))
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                op._keep(ctx, inputs, output)
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                return op._pull(ctx, gradients)
 
         def apply(own: list[Any]) -> list[Any]:
-            values = dict(zip(op.outputs, Values.apply(*own), strict=False))
+            refuse_tangents(own, op.name)
+            made = (Transformed if transformed() else Values).apply(*own)
+            values = dict(zip(op.outputs, made, strict=False))
             if op._outer is None:
                 return [values[n] for n in op.parts.spec.outputs]
             arrays = {d.name: a for d, a in zip(op.tensors, own, strict=True)} | values
@@ -236,6 +267,86 @@ class TorchHead(Registered):
 
         return apply
 
+    def _keep(self, ctx: Any, own: Any, found: Any) -> None:
+        ctx.save_for_backward(*own, *found)
+        count = len(self.outputs)
+        whole = (x for x in found[:count] if not x.is_floating_point())
+        ctx.mark_non_differentiable(*whole, *found[count:])
+        ctx.set_materialize_grads(False)
+
+    def _pull(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients; where somebody may differentiate them, by a function that has gradients of its own."""
+        saved = ctx.saved_tensors  # asked for once: a checkpoint makes them anew, and gives them once
+        own, kept = saved[: len(self.tensors)], saved[len(self.tensors) :]
+        pulled = [
+            torch.zeros_like(value) if gradient is None else gradient
+            for name, value, gradient in zip(self.outputs, kept, gradients, strict=False)
+            if name in self.slabs.cotangents
+        ]
+        again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        found = (self._again.apply if again else self._ops["_backward"])(*own, *kept, *pulled)
+        pairs = zip(found, own, ctx.needs_input_grad, strict=True)
+        return tuple(x if need and a.is_floating_point() else None for x, a, need in pairs)
+
+    def _differentiable(self) -> Any:
+        """The backward pass as a function of the tensors and the cotangents: what is saved follows from the tensors."""
+        op, count, kept = self, len(self.tensors), len(self.slabs.kept)
+
+        class Again(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*given: Any) -> Any:
+                return tuple(op._ops["_backward"](*given))
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                ctx.save_for_backward(*inputs[:count], *inputs[count + kept :])
+                constant = (x for x, a in zip(output, inputs, strict=False) if not a.is_floating_point())
+                ctx.mark_non_differentiable(*constant)
+
+            @staticmethod
+            def backward(ctx: Any, *weights: Any) -> Any:
+                if op._second is None:
+                    why = "gradients of an extremum over rows are taken at positions, once"
+                    raise RedalgError("a gradient of a gradient", op.name, why, "ra.torch.compile(spec)")
+                saved = ctx.saved_tensors
+                held = [a if w is None else w for a, w in zip(saved, weights, strict=False)]
+                found = op._ops["_second"](*saved, *held)
+                if torch.is_grad_enabled():
+                    found = op._last.apply(len(found), *found, *saved, *held)
+                needs = ctx.needs_input_grad
+                wanted = (*needs[:count], *needs[count + kept :])
+                made = [
+                    x if need and a.is_floating_point() else None
+                    for x, a, need in zip(found, saved, wanted, strict=True)
+                ]
+                return (*made[:count], *[None] * kept, *made[count:])
+
+        return Again
+
+    def _refused(self) -> Any:
+        """Gradients of second order, which are differentiated no more."""
+        op = self
+
+        class Last(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(count: int, *given: Any) -> Any:
+                return tuple(a.clone() for a in given[:count])
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                pass
+
+            @staticmethod
+            def backward(ctx: Any, *weights: Any) -> Any:
+                why = "heads have gradients of first and second order"
+                raise RedalgError("a gradient of third order", op.name, why, "ra.torch.compile(spec)")
+
+        return Last
+
     def _now(self) -> Callable[[list[Any]], list[Any]]:
         op, later = self, self._later()
 
@@ -243,20 +354,53 @@ class TorchHead(Registered):
             @staticmethod
             def forward(ctx: Any, *own: Any) -> Any:
                 out, *gradients = op._ops["_now"](*own)
-                ctx.save_for_backward(*gradients)
+                ctx.save_for_backward(*gradients, *own)
                 return out
 
             @staticmethod
-            @torch.autograd.function.once_differentiable
             def backward(ctx: Any, cotangent: Any) -> Any:
-                pairs = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True)
-                return tuple(x * cotangent.to(x.dtype) if need else None for x, need in pairs)
+                needs, saved = ctx.needs_input_grad, ctx.saved_tensors
+                gradients, own = saved[: len(needs)], saved[len(needs) :]
+                if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+                    pairs = zip(gradients, needs, strict=True)
+                    return tuple(x * cotangent.to(x.dtype) if need else None for x, need in pairs)
+                (out,) = later(list(own))  # whose gradients have gradients
+                wanted = [a for a, need in zip(own, needs, strict=True) if need]
+                found = torch.autograd.grad(out, wanted, cotangent.to(out.dtype), create_graph=True, allow_unused=True)
+                made = iter(found)
+                return tuple(next(made) if need else None for need in needs)
 
         def apply(own: list[Any]) -> list[Any]:
+            refuse_tangents(own, op.name)
             wanted = torch.is_grad_enabled() and any(a.requires_grad for a in own)
-            return [Loss.apply(*own)] if wanted else later(own)
+            return [Loss.apply(*own)] if wanted and not transformed() else later(own)
 
         return apply
+
+
+def refuse_tangents(own: Sequence[Any], where: str) -> None:
+    """Raises: RedalgError where a forward-mode derivative is being taken."""
+    if carry_tangents(own):
+        why = "heads have no forward mode, and dropping tangents would be wrong"
+        raise RedalgError("a tensor with a tangent", where, why, "spec.jvp, or reverse mode")
+
+
+def one_by_one(operator: Any, fake: Any) -> Callable[..., Any]:
+    """A rule of vmap that calls an operator for every sample, so that it has no more products at a time."""
+
+    def rule(info: Any, places: Sequence[int | None], *given: Any) -> Any:
+        moved = [a if p is None else a.movedim(p, 0) for a, p in zip(given, places, strict=True)]
+
+        def sample(k: int) -> list[Any]:
+            return [a if p is None else a[k] for a, p in zip(moved, places, strict=True)]
+
+        if not info.batch_size:
+            empty = fake(*(a if p is None else a.new_empty(a.shape[1:]) for a, p in zip(moved, places, strict=True)))
+            return [x.new_empty((0, *x.shape)) for x in empty], [0] * len(empty)
+        made = [operator(*sample(k)) for k in range(info.batch_size)]
+        return [torch.stack(x) for x in zip(*made, strict=True)], [0] * len(made[0])
+
+    return rule
 
 
 def result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
