@@ -136,36 +136,35 @@ def test_a_penalty_with_constant_cotangents_is_differentiated() -> None:
         assert torch.allclose(*results)
 
 
-def test_transforms() -> None:
+@pytest.mark.parametrize("mode", ("later", "now"))
+def test_transforms(mode: str) -> None:
     """`torch.func`: gradients, Jacobians of them, samples side by side, none of them, samples of samples."""
     spec = spec_of("temperature")
-    for mode in ("later", "now"):
-        op, arrays = ra.torch.head(spec, gradients=mode, workspace=SMALL), drawn(spec, 0)
-        still = {n: a.detach() for n, a in arrays.items()}
-        names = [n for n, a in arrays.items() if a.is_floating_point()]
-        leaves = tuple(still[n] for n in names)
+    op, arrays = ra.torch.head(spec, gradients=mode, workspace=SMALL), drawn(spec, 0)
+    still = {n: a.detach() for n, a in arrays.items()}
+    names = [n for n, a in arrays.items() if a.is_floating_point()]
+    leaves = tuple(still[n] for n in names)
 
-        def of(run: Any, names: Any = names, y: Any = still["y"]) -> Callable[..., Any]:
-            return lambda *given: tupled(run(**dict(zip(names, given, strict=True)), y=y))[0]
+    def of(run: Any, names: Any = names, y: Any = still["y"]) -> Callable[..., Any]:
+        return lambda *given: tupled(run(**dict(zip(names, given, strict=True)), y=y))[0]
 
-        own, truth = of(op), of(whole("temperature"))
-        every = tuple(range(len(names)))
-        for transform in (
-            lambda f: torch.func.grad(f, argnums=every)(*leaves),
-            lambda f: (torch.func.jacrev(torch.func.grad(f))(*leaves),),
-            lambda f: torch.func.vjp(torch.func.grad(f), *leaves)[1](leaves[0]),
-        ):
-            for x, e in zip(transform(own), transform(truth), strict=True):
-                assert torch.allclose(x, e, rtol=1e-9, atol=1e-11)
-        many = torch.randn(3, 2, *still["H"].shape, dtype=torch.float64)
-        for f, e in ((own, truth), (torch.func.grad(own), torch.func.grad(truth))):
-            for count in (3, 0):
-                twice, wanted = (
-                    torch.func.vmap(torch.func.vmap(lambda h, run=run: run(h, *leaves[1:])))(many[:count])
-                    for run in (f, e)
-                )
-                assert twice.shape == wanted.shape
-                assert torch.allclose(twice, wanted)
+    own, truth = of(op), of(whole("temperature"))
+    every = tuple(range(len(names)))
+    for transform in (
+        lambda f: torch.func.grad(f, argnums=every)(*leaves),
+        lambda f: (torch.func.jacrev(torch.func.grad(f))(*leaves),),
+        lambda f: torch.func.vjp(torch.func.grad(f), *leaves)[1](leaves[0]),
+    ):
+        for x, e in zip(transform(own), transform(truth), strict=True):
+            assert torch.allclose(x, e, rtol=1e-9, atol=1e-11)
+    many = torch.randn(3, 2, *still["H"].shape, dtype=torch.float64)
+    for f, e in ((own, truth), (torch.func.grad(own), torch.func.grad(truth))):
+        for count in (3, 0):
+            twice, wanted = (
+                torch.func.vmap(torch.func.vmap(lambda h, run=run: run(h, *leaves[1:])))(many[:count]) for run in (f, e)
+            )
+            assert twice.shape == wanted.shape
+            assert torch.allclose(twice, wanted)
 
 
 def test_what_is_refused() -> None:
