@@ -86,7 +86,8 @@ class TorchHead(Registered):
         if gradients == NOW:
             check_known_slopes(parts.spec, parts.outer, parts.values.outputs)
         self._dtypes = result_dtypes(parts.spec, self.tensors)
-        self._second = None if isinstance(parts, Pooled) else Second(self.slabs)
+        slabs: Any = self.slabs
+        self._second = None if pooled else Second(slabs)
         self._ops, self._again, self._last = self._defined(), self._differentiable(), self._refused()
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
