@@ -88,7 +88,7 @@ class TorchHead(Registered):
         self._dtypes = result_dtypes(parts.spec, self.tensors)
         slabs: Any = self.slabs
         self._second = None if pooled else Second(slabs)
-        self._ops, self._again, self._last = self._defined(), self._differentiable(), self._refused()
+        self._ops, self._again = self._defined(), self._differentiable()
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
@@ -291,7 +291,7 @@ class TorchHead(Registered):
 
     def _differentiable(self) -> Any:
         """The backward pass as a function of the tensors and the cotangents: what is saved follows from the tensors."""
-        op, count, kept = self, len(self.tensors), len(self.slabs.kept)
+        op, count, kept, last = self, len(self.tensors), len(self.slabs.kept), self._refused()
 
         class Again(torch.autograd.Function):
             generate_vmap_rule = True
@@ -315,7 +315,7 @@ class TorchHead(Registered):
                 held = [a if w is None else w for a, w in zip(saved, weights, strict=False)]
                 found = op._ops["_second"](*saved, *held)
                 if torch.is_grad_enabled():
-                    found = op._last.apply(len(found), *found, *saved, *held)
+                    found = last.apply(len(found), *found, *saved, *held)
                 needs = ctx.needs_input_grad
                 wanted = (*needs[:count], *needs[count + kept :])
                 made = [
