@@ -135,8 +135,7 @@ class Cascade:
         self._seen: set[Node] = set()
         self._leaves: set[Node] = set()  # raw reductions that stand for themselves
         self._bad: set[Node] = set()  # formal sums of mixed monomials
-        self._sound: set[Node] = set()  # what depends on none of so many
-        self._sound_for = 0
+        self._sound: tuple[int, set[Node]] = (0, set())  # what depends on none of so many of these
         self._poles: dict[Node, bool] = {}
         self.separator = self._separator(Trace())
 
@@ -356,13 +355,14 @@ class Cascade:
 
     def first_bad(self, node: Node) -> Node | None:
         """The first formal sum of mixed terms, or blocked stage, that the node depends on."""
-        if self._sound_for != len(self._bad):  # what was sound may read a sum that has become bad
-            self._sound, self._sound_for = set(), len(self._bad)
+        if self._sound[0] != len(self._bad):  # what was sound may read a sum that has become bad
+            self._sound = len(self._bad), set()
+        count, sound = self._sound
         seen: set[Node] = set()
         stack = [node]
         while stack:
             n = stack.pop()
-            if n in seen or n in self._sound:
+            if n in seen or n in sound:
                 continue
             seen.add(n)
             if n in self._bad:
@@ -375,8 +375,8 @@ class Cascade:
                     stack.extend(value.poly.generators())
                 continue
             stack.extend(reversed(n.args))
-        if self._sound_for == len(self._bad):
-            self._sound |= seen
+        if count == len(self._bad):
+            sound |= seen
         return None
 
 
