@@ -60,4 +60,4 @@ def is_count(node: Node) -> bool:
 def is_share(node: Node) -> bool:
     """Whether a node is one over the number of elements that a state has seen."""
     of_one = is_inverse(node) and node.args[0].op == "state" and node.args[1].attr == -1
-    return of_one and is_count(node.args[0])
+    return of_one and node.args[0].attr.name in SEEN
