@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from redalg.kernels.ir.program import Program
 from redalg.kernels.programs import ROW_PROGRAM, program_of, tiled_programs, usual_dtypes
 from redalg.kernels.rows import plan
 from redalg.kernels.schedule.target import H200
+from tests.support import forms
 from tests.support.simulated import agree, run
 
 COVARIANCE = "u = mean[j](X[j,a]); v = mean[j](X[j,b]); return C = mean[j]((X[j,a] - u)*(X[j,b] - v))"
@@ -183,3 +185,20 @@ def _entries(program: Program) -> int:
 
 def _dtypes(arrays: dict[str, Any]) -> dict[str, str]:
     return {name: a.dtype.name for name, a in arrays.items()}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["cross_covariance", "covariance", "linear_regression", "pearson_correlation"])
+def test_averages_about_first_guesses_of_narrow_elements(name: str, dtype: str) -> None:
+    """A guess is the average of a part of the elements, whose number is known when these have been added."""
+    entry = ra.catalog.entry(name)
+    axis = entry.axis if isinstance(entry.axis, str) else entry.axis[0]
+    for length in (1, 2, 77):
+        given = entry.sample(3, dtype="float32", **{axis: length})
+        arrays = {n: np.asarray(a).astype(getattr(ml_dtypes, dtype, dtype)) for n, a in given.items()}
+        true = ra.reference(entry.spec, **{n: a.astype(np.float64) for n, a in arrays.items()})
+        found, _, _ = run(forms.form_of(name), arrays)
+        for output, value in found.items():
+            one = true[output] if isinstance(true, dict) else true
+            scale = max(1.0, float(np.max(np.abs(one[np.isfinite(one)]), initial=0)))
+            np.testing.assert_allclose(np.asarray(value, np.float64), one, atol=0.02 * scale, rtol=0.02)
