@@ -74,6 +74,7 @@ def proved(left: Expression, right: Expression) -> bool:
         return Judge(document).proves(Obligation("O8", "y", term(t, left), term(t, right)))
 
 
+@pytest.mark.deep
 def test_what_is_proved_of_comparisons_with_maxima_holds() -> None:
     """Random conditions beside random ones, and beside what they are for a pair of numbers without a maximum."""
     draw = random.Random(20261127)

@@ -229,11 +229,22 @@ LINKS = {
 
 @pytest.mark.parametrize("kind", LINKS)
 def test_chains_are_as_long_as_they_like(kind: str) -> None:
+    spec = _chain(kind, 30 if kind == "products" else 100)
+    compare(spec, rtol=1e-6, x=np.random.default_rng(1).uniform(0.2, 1, size=5))
+
+
+def test_a_chain_of_products_names_its_budget() -> None:
+    """The degree of its slots grows with its length."""
+    verdict = ra.verdict(_chain("products", 100))
+    assert isinstance(verdict, ra.Undecided) and "budget" in verdict.missing
+
+
+def _chain(kind: str, length: int) -> ra.Spec:
     x = ra.tensors("x[j]")
     found = ra.mean(x, "j")
-    for _ in range(100):
+    for _ in range(length):
         found = LINKS[kind](x, found)
-    compare(ra.Spec(y=found), rtol=1e-6, x=np.random.default_rng(1).uniform(0.2, 1, size=5))
+    return ra.Spec(y=found)
 
 
 @pytest.mark.parametrize("link", [lambda e: ra.relu(e - 1), lambda e: ra.maximum(e, 2) - ra.index("j")])

@@ -1,7 +1,8 @@
 """Products and quotients of CPU kernels are computed in the printed order: what is divided by first stays small.
 
 LLVM may write (a/b)·a as (a·a)/b where it is allowed to reorder products, and a·a leaves the range where a/b does not.
-Weights that are a power of 2 times others give the same bits, as far as no weight and no sum of them leaves the range.
+Weights that are a power of 2 times others give the same bits, as far as no weight and no sum of them comes near the end
+of the range; there rows are computed in wider numbers, whose results are the nearest ones.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ TEXTS = {
 FORMS = Forms(TEXTS)
 SIZES = {"i": 3, "d": 2, "g": 2}
 LARGEST = {"float32": 110, "float64": 950}
+FAR = 60  # hundredths of that, from which on rows may be computed in wider numbers
+UNITS = 8  # that a sum of 40 terms may be off
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -43,4 +46,8 @@ def test_powers_of_two_in_all_weights_leave_the_bits(name: str, power: int, dtyp
     arrays |= {n: np.abs(arrays[n]) + np.asarray(0.25, dtype) for n in ("w", "r") if n in arrays}
     scaled = {**arrays, "w": np.ldexp(arrays["w"], power * LARGEST[dtype] // 100)}
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(run(**scaled), run(**arrays))
+        found, true = np.asarray(run(**scaled)), np.asarray(run(**arrays))
+    if abs(power) <= FAR:
+        np.testing.assert_array_equal(found, true)
+    else:
+        np.testing.assert_allclose(found, true, rtol=UNITS * np.finfo(dtype).eps, atol=UNITS * np.finfo(dtype).eps)
