@@ -312,7 +312,7 @@ class TorchHead(Registered):
                     why = "gradients of an extremum over rows are taken at positions, once"
                     raise RedalgError("a gradient of a gradient", op.name, why, "ra.torch.compile(spec)")
                 saved = ctx.saved_tensors
-                held = [a if w is None else w for a, w in zip(saved, weights, strict=False)]
+                held = [torch.zeros_like(a) if w is None else w for a, w in zip(saved, weights, strict=False)]
                 found = op._ops["_second"](*saved, *held)
                 if torch.is_grad_enabled():
                     found = last.apply(len(found), *found, *saved, *held)
