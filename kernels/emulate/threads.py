@@ -148,7 +148,7 @@ def poison(count: int, dtype: Any) -> Any:
     return np.full(count * dtype.itemsize, 0x5A, np.uint8).view(dtype)
 
 
-@dataclass
+@dataclass(eq=False)
 class Mbarrier:
     count: int
     pending: int = 0
