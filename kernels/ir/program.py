@@ -104,8 +104,11 @@ def result_key(output: str) -> str:
 
 @dataclass(frozen=True)
 class Let:
+    """A value by its name; `guess`: it only makes an anchor, for which every number near it is as good."""
+
     name: str
     node: Node
+    guess: bool = False
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,7 @@ def _packed_pass(p: Pass, names: Names) -> Pass:
 
 
 def _step(step: Step, names: Names, read: Names) -> Step:
-    if isinstance(step, Let):
-        return Let(step.name, _read(step.node, read))
-    if isinstance(step, First):
+    if isinstance(step, Let | First):
         return replace(step, node=_read(step.node, read))
     if isinstance(step, Loop):
         return replace(step, folds=tuple(_fold(f, names, read) for f in step.folds))

@@ -137,7 +137,7 @@ class PassLowering:
             total = names[0] + "~sum"
             levels.fold(Fold((total,), Sum(), bodies, self.columns(s.axes)))
             self.kinds.names[total] = self.kinds.reduced("sum", bodies)
-            levels.let(Let(names[0], div(state(total, s.axes), self.side("_b")["n"])))
+            levels.let(Let(names[0], div(state(total, s.axes), self.side("_b")["n"]), guess=suffix != "_b"))
         else:
             levels.fold(Fold(names, s.op, bodies, self.columns(s.axes)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, assert_never
 
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 
-GUESSED = re.compile(r"_first\d*$")  # of names of sums and averages about the first guess of an anchor
-
-
 class StepPrinter:
     """Prints steps into the kernel's text, with the values known in `scope`."""
 
@@ -53,9 +49,9 @@ class StepPrinter:
         self.kernel.flush(self.scope)
 
     def _let(self, step: Let) -> None:
-        """A value of the row; averages about a first guess make a better one, and need not be exact."""
+        """A value of the row."""
         names = self.scope.names
-        if "/count" in names and GUESSED.search(step.name):
+        if step.guess and "/count" in names:
             self.scope.names = names | {"/count": "fast_rcp"}
         self.scope.assign(local(step.name), step.node, self.kernel.kinds.names[step.name])
         self.scope.names = names

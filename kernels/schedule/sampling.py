@@ -156,7 +156,7 @@ def _lift(p: Pass) -> tuple[Step, ...]:
             rest = tuple(f for f in step.folds if f.names[0] not in known)
             found += [Loop(folds, part) for folds, part in ((some, True), (rest, False)) if folds]
         elif isinstance(step, Let) and any(n.attr.name in known for n in leaves(step.node, "state")):
-            found.append(Let(step.name, substitute(step.node, {ALL: SOME}, raw=True)))
+            found.append(replace(step, node=substitute(step.node, {ALL: SOME}, raw=True)))
         else:
             found.append(step)
     return tuple(found)
