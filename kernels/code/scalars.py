@@ -329,7 +329,8 @@ class Scalars:
         if f.op != "pow" or f.args[1].op != "const" or f.args[1].attr != Fraction(1, 2) or f in self.known:
             return None
         found = {self.names.get(f"1/sqrt {axis}") for axis in f.axes}
-        return next(iter(found), None) or self.names.get("1/sqrt") if len(found) < 2 else self.names.get("1/sqrt")
+        own = found.pop() if len(found) == 1 else None
+        return own or self.names.get("1/sqrt")
 
     def _pow(self, node: Node) -> tuple[int, str]:
         base, e = node.args

@@ -60,15 +60,7 @@ class Watching(Range):
         seen = [(w, part) for w, part in self.seen(p) if not (part.top and self.kernel.cpu.across)]
         if not seen:
             return
-        single = [self.inside(w, part, names) for w, part in seen if not (part.axes or part.top)]
-        along = [self.inside(w, part, names) for w, part in seen if part.axes]
-        self.out(f"inside = {' & '.join(single) or True}")
-        if along:
-            with self.out.block("for m in range(COLUMNS):"):
-                self.out(f"inside = inside & {' & '.join(along)}")
-        for w, part in [(w, part) for w, part in seen if part.top]:
-            with self.out.block(f"for m in range({part.top}):"):
-                self.out(f"inside = inside & {self.inside(w, part, names)}")
+        self._ask(seen, names)
         with self.out.block("if unlikely(not inside):"):
             if self.kernel.cpu.across:
                 with self.out.block("for m in range(COLUMNS):"):
@@ -76,6 +68,17 @@ class Watching(Range):
             else:
                 self._mark(seen, names, "row")
             self.out("store_int64(marked, 0, 1)", *(["held = spare"] if self.holds else []))
+
+    def _ask(self, seen: list[tuple[Watch, Part]], names: dict[str, str]) -> None:
+        """Whether all that is looked at is inside: single values, those along columns, and the entries of lists."""
+        tests: dict[str, list[str]] = {"": []}
+        for w, part in seen:
+            over = "COLUMNS" if part.axes else f"{part.top or ''}"
+            tests.setdefault(over, []).append(self.inside(w, part, names))
+        self.out(f"inside = {' & '.join(tests.pop('')) or True}")
+        for over, asked in tests.items():
+            with self.out.block(f"for m in range({over}):"):
+                self.out(f"inside = inside & {' & '.join(asked)}")
 
     def _mark(self, seen: list[tuple[Watch, Part]], names: dict[str, str], at: str) -> None:
         out, kinds = self.out, bits(self.program)
