@@ -101,6 +101,28 @@ def carry_tangents(arrays: Iterable[Any]) -> bool:
     return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in arrays)
 
 
+def transformable(run: Callable[..., Any], keep: Callable[..., None], pull: Callable[..., Any]) -> Any:
+    """A function of autograd as the transforms of `torch.func` want them: what `run` gives, with gradients by
+    ``pull(ctx, gradients)`` of what ``keep(ctx, inputs, output)`` has saved."""
+
+    class Function(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*given: Any) -> Any:
+            return tuple(run(*given))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            keep(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return pull(ctx, gradients)
+
+    return Function
+
+
 def transformed() -> bool:
     """Whether a transform of `torch.func` is active."""
     return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
@@ -156,6 +178,7 @@ __all__ = [
     "glance",
     "maps_gradients",
     "over_gradients",
+    "transformable",
     "transformed",
     "undisturbed",
 ]

@@ -36,6 +36,7 @@ from redalg.adapters.torch_modes import (
     glance,
     maps_gradients,
     over_gradients,
+    transformable,
     undisturbed,
 )
 from redalg.errors import RedalgError
@@ -194,24 +195,7 @@ class TorchOp(Registered):
 
     def _applied(self) -> Any:
         """The same derivative around the operators, which the transforms of `torch.func` want, and which costs less."""
-        op = self
-
-        class Apply(torch.autograd.Function):
-            generate_vmap_rule = True
-
-            @staticmethod
-            def forward(*arrays: Any) -> Any:
-                return tuple(op.with_saved(*arrays))
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                op._keep(ctx, inputs, output)
-
-            @staticmethod
-            def backward(ctx: Any, *gradients: Any) -> Any:
-                return op._pull(ctx, gradients)
-
-        return Apply
+        return transformable(lambda *arrays: self.with_saved(*arrays), self._keep, self._pull)
 
     def _recorded(self) -> Callable[..., Any]:
         """The same where nobody looks on but autograd: a tensor or a tuple, without the dispatcher and without what

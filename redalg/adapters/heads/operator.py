@@ -17,7 +17,7 @@ from redalg.adapters.heads.parts import WHERE, Head
 from redalg.adapters.heads.second import Second
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import Registered, by_name, own_tensors
-from redalg.adapters.torch_modes import carry_tangents, over_gradients, transformed
+from redalg.adapters.torch_modes import carry_tangents, over_gradients, transformable, transformed
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import Vjp, derived
@@ -241,24 +241,11 @@ class TorchHead(Registered):
             def backward(ctx: Any, *gradients: Any) -> Any:
                 return op._pull(ctx, gradients)
 
-        class Transformed(torch.autograd.Function):  # which the transforms of `torch.func` want
-            generate_vmap_rule = True
-
-            @staticmethod
-            def forward(*own: Any) -> Any:
-                return tuple(op._ops["_values"](*own))
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                op._keep(ctx, inputs, output)
-
-            @staticmethod
-            def backward(ctx: Any, *gradients: Any) -> Any:
-                return op._pull(ctx, gradients)
+        again = transformable(lambda *own: self._ops["_values"](*own), self._keep, self._pull)
 
         def apply(own: list[Any]) -> list[Any]:
             refuse_tangents(own, op.name)
-            made = (Transformed if transformed() else Values).apply(*own)
+            made = (again if transformed() else Values).apply(*own)
             values = dict(zip(op.outputs, made, strict=False))
             if op._outer is None:
                 return [values[n] for n in op.parts.spec.outputs]
@@ -291,62 +278,36 @@ class TorchHead(Registered):
 
     def _differentiable(self) -> Any:
         """The backward pass as a function of the tensors and the cotangents: what is saved follows from the tensors."""
-        op, count, kept, last = self, len(self.tensors), len(self.slabs.kept), self._refused()
+        count, kept, last = len(self.tensors), len(self.slabs.kept), self._refused()
 
-        class Again(torch.autograd.Function):
-            generate_vmap_rule = True
+        def keep(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs[:count], *inputs[count + kept :])
+            ctx.mark_non_differentiable(*(x for x, a in zip(output, inputs, strict=False) if not a.is_floating_point()))
 
-            @staticmethod
-            def forward(*given: Any) -> Any:
-                return tuple(op._ops["_backward"](*given))
+        def pull(ctx: Any, weights: Any) -> Any:
+            if self._second is None:
+                why = "gradients of an extremum over rows are taken at positions, once"
+                raise RedalgError("a gradient of a gradient", self.name, why, "ra.torch.compile(spec)")
+            saved = ctx.saved_tensors
+            held = [torch.zeros_like(a) if w is None else w for a, w in zip(saved, weights, strict=False)]
+            found = self._ops["_second"](*saved, *held)
+            if torch.is_grad_enabled():
+                found = last.apply(len(found), *found, *saved, *held)
+            needs = ctx.needs_input_grad
+            wanted = (*needs[:count], *needs[count + kept :])
+            made = [x if n and a.is_floating_point() else None for x, a, n in zip(found, saved, wanted, strict=True)]
+            return (*made[:count], *[None] * kept, *made[count:])
 
-            @staticmethod
-            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                ctx.save_for_backward(*inputs[:count], *inputs[count + kept :])
-                constant = (x for x, a in zip(output, inputs, strict=False) if not a.is_floating_point())
-                ctx.mark_non_differentiable(*constant)
-
-            @staticmethod
-            def backward(ctx: Any, *weights: Any) -> Any:
-                if op._second is None:
-                    why = "gradients of an extremum over rows are taken at positions, once"
-                    raise RedalgError("a gradient of a gradient", op.name, why, "ra.torch.compile(spec)")
-                saved = ctx.saved_tensors
-                held = [torch.zeros_like(a) if w is None else w for a, w in zip(saved, weights, strict=False)]
-                found = op._ops["_second"](*saved, *held)
-                if torch.is_grad_enabled():
-                    found = last.apply(len(found), *found, *saved, *held)
-                needs = ctx.needs_input_grad
-                wanted = (*needs[:count], *needs[count + kept :])
-                made = [
-                    x if need and a.is_floating_point() else None
-                    for x, a, need in zip(found, saved, wanted, strict=True)
-                ]
-                return (*made[:count], *[None] * kept, *made[count:])
-
-        return Again
+        return transformable(lambda *given: self._ops["_backward"](*given), keep, pull)
 
     def _refused(self) -> Any:
         """Gradients of second order, which are differentiated no more."""
-        op = self
 
-        class Last(torch.autograd.Function):
-            generate_vmap_rule = True
+        def pull(ctx: Any, weights: Any) -> Any:
+            why = "heads have gradients of first and second order"
+            raise RedalgError("a gradient of third order", self.name, why, "ra.torch.compile(spec)")
 
-            @staticmethod
-            def forward(count: int, *given: Any) -> Any:
-                return tuple(a.clone() for a in given[:count])
-
-            @staticmethod
-            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                pass
-
-            @staticmethod
-            def backward(ctx: Any, *weights: Any) -> Any:
-                why = "heads have gradients of first and second order"
-                raise RedalgError("a gradient of third order", op.name, why, "ra.torch.compile(spec)")
-
-        return Last
+        return transformable(lambda count, *given: (a.clone() for a in given[:count]), lambda *_: None, pull)
 
     def _now(self) -> Callable[[list[Any]], list[Any]]:
         op, later = self, self._later()
