@@ -114,13 +114,29 @@ def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form
     spend(SPEC * sum(1 for _ in walk(*spec.outputs.values())))
     plan = planned({})
     again = 2 * (before - left())  # what a plan with guards may take
-    plan = _verified(whole, plan)
+    try:
+        plan = _verified(whole, plan)
+    except Undecided:  # a number where a divisor is 0, and not the definition's: it is to be NaN there
+        planned = _away_from_zero(spec, planned)
+        plan = assuming(_verified(whole, planned({})), _finite(spec))
     try:
         with allowance(INFINITIES, WORK, INFINITE, "the form on streams with infinities", kept=again):
             return _at_infinities(Compared(whole), plan, planned)
     except Exhausted as budget:  # unchecked, so no element may be infinite
         guarded = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
         return Form(spec, assuming(guarded, unchecked(str(budget))))
+
+
+def _away_from_zero(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Callable[[Mapping[str, Level]], Plan]:
+    """Plans whose outputs are NaN where a stage value is 0 that something is divided by, whatever else is asked."""
+    divisors = frozenset({DIVISORS})
+
+    def with_divisors(level: Level | None) -> Level:
+        if level is None:
+            return divisors
+        return LEVELS if isinstance(level, int) else level | divisors
+
+    return lambda guards: planned({name: with_divisors(guards.get(name)) for name in spec.outputs})
 
 
 class Compared:
@@ -260,7 +276,7 @@ def _verified(parts: Parts, plan: Plan) -> Plan:
         return plan
     except InternalError as found:
         wrong = found
-    kind = EXACT if any(map(is_exact, parts.spec.outputs.values())) else FINITE
+    kind = _finite(parts.spec)
     try:
         _tested([replace(one, plan=assuming(one.plan, kind)) for one in open_ones])
         return assuming(plan, kind)
@@ -275,6 +291,10 @@ def _verified(parts: Parts, plan: Plan) -> Plan:
             "bound the stage values in the spec, by where or maximum",
             missing="the values of the stages on empty, masked or vanishing data",
         ) from None
+
+
+def _finite(spec: Spec) -> tuple[str, str]:
+    return EXACT if any(map(is_exact, spec.outputs.values())) else FINITE
 
 
 def _tested(parts: Iterable[Part]) -> None:

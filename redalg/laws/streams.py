@@ -15,10 +15,10 @@ from redalg.algebra import state as symbolic
 from redalg.algebra.components import components
 from redalg.algebra.state import State
 from redalg.graph.functions import POLES
-from redalg.graph.node import FALSE, ZERO, Node, const, is_inverse, reduction, substitute_all, walk
+from redalg.graph.node import FALSE, ZERO, Node, const, is_inverse, reduction, substitute_all, walk, where
 from redalg.graph.node import leaves as all_leaves
 from redalg.graph.operators import TopK, reductions
-from redalg.graph.plan import Obligation, PassPlan, Plan
+from redalg.graph.plan import Obligation, Output, PassPlan, Plan
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -34,7 +34,7 @@ def stream_laws(plan: Plan, spec: Spec) -> Iterator[Obligation]:
     for length in LENGTHS:
         stream = Stream(plan, length, folds)
         sizes = tuple(Node("eq", (Node("size", (), a), const(s))) for a, s in stream.sizes.items())
-        for name, value in stream.outputs().items():
+        for name, value in stream.outputs(spec).items():
             note = f"stream of length {length}"
             read = set(leaves(value)) | set(leaves(spec.outputs[name]))
             facts = (fact for fact in defined if not read.isdisjoint(leaves(fact)))
@@ -50,6 +50,10 @@ def _defined(plan: Plan) -> Iterator[Node]:
                 for n in walk(g):  # an element over 0 is an infinite element, which the runtime treats as masked
                     if is_inverse(n):
                         yield Node("ne", (n.args[0], ZERO))
+
+
+def _let_through(out: Output, definition: Node) -> Node:
+    return out.value if out.guard is None else where(out.guard.finite, out.value, definition)
 
 
 class Fold:
@@ -75,7 +79,8 @@ class Stream:
         self.places = [dict(zip(self.sizes, at, strict=True)) for at in product(*map(range, self.sizes.values()))]
         self._selected: dict[tuple[Node, int], Node] = {}
 
-    def outputs(self) -> State:
+    def outputs(self, spec: Spec) -> State:
+        """Outputs by name; the definition's where a guard makes one NaN."""
         known: State = {}
         folded: State = {}
         for number, p in enumerate(self.plan.passes):
@@ -83,7 +88,8 @@ class Stream:
             exported = symbolic.exports(self.plan, number)
             axes, read = symbolic.declared_axes(p), folded | known
             known |= symbolic.resolve_all(exported, read, axes)
-        final = symbolic.outputs(self.plan)
+        values = {o.name: _let_through(o, spec.outputs[o.name]) for o in self.plan.outputs}
+        final = symbolic.finalized(self.plan, values, len(self.plan.passes) - 1)
         axes = symbolic.declared_axes(self.plan.passes[-1]) if self.plan.passes else {}
         read = folded | known
         return symbolic.resolve_all(final, read, axes)
