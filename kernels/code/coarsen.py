@@ -133,7 +133,7 @@ def _makes_array(e: Expression) -> bool:
 class _Copies:
     def __init__(self, function: Function, count: int, wide: frozenset[str], astride: frozenset[str]) -> None:
         self.count, self.depending = count, _Depending(function, wide)
-        self.wide = {"store": wide, "load": wide | astride}
+        self.wide = {"store": wide, "load": wide | astride, "copy": wide}
         self.astride = astride
 
     def block(self, block: Block) -> Block:
@@ -174,6 +174,9 @@ class _Copies:
             values = ast.Tuple([self._renamed(value, copy) for copy in range(self.count)], ast.Load())
             yield replace(s, value=self._called(s.value, [array, self._renamed(index, 0), values]))
             return
+        if isinstance(s, Do) and isinstance(s.value, ast.Call) and self._copies(s.value):
+            yield replace(s, value=self._called(s.value, [self._renamed(a, 0) for a in s.value.args]))
+            return
         loads = [n for e in expressions(s) for n in ast.walk(e) if isinstance(n, ast.Call) and self._wide(n, "load")]
         if isinstance(s, Assign) and s.value in loads:
             yield Assign(targets=(self._several(s.targets[0]),), value=self._vector(loads[0]))
@@ -186,6 +189,12 @@ class _Copies:
         for copy in range(self.count):
             loaded = {load: ast.Name(f"{name}_c{copy}", ast.Load()) for load, name in wide.items()}
             yield from renamed(_replaced(s, loaded), self._names(copy))
+
+    def _copies(self, call: ast.Call) -> bool:
+        """Whether a copy to shared memory brings neighbours that lie beside each other there and here."""
+        named = isinstance(call.func, ast.Name) and call.func.id.startswith("copy_") and len(call.args) == 4
+        places = call.args[::2] if named else []
+        return bool(places) and all(isinstance(a, ast.Name) and a.id in self.wide["copy"] for a in places)
 
     def _several(self, target: Expression) -> Expression:
         """The targets of all copies."""

@@ -46,10 +46,25 @@ class Kept:
     def table(self, name: str) -> str:
         return f"{self.access.array_names[name]}_kept"
 
+    ahead = False  # whether copies bring rows while those before them are written (`redalg.kernels.rows.kept_ahead`)
+
+    def first(self, more: str) -> None:
+        """Before the first group of rows of a persistent grid; `more`: whether there is one of a number."""
+
+    def next(self) -> None:
+        """When a tile has been read for the last time."""
+
+    def after(self) -> None:
+        """When all results of a group are written, and nobody reads what is kept any more."""
+
     def begin(self) -> None:
-        """Name the arrays in shared memory."""
+        """Where a group of rows begins."""
         if self.arrays:
             self.kernel.comment("Rows are kept in shared memory; a thread finds there what it put there itself.")
+        self.declare()
+
+    def declare(self) -> None:
+        """Name the arrays in shared memory."""
         for name in self.arrays:
             dtype = self.access.operands[name].dtype
             cell = dtype if dtype in WHOLE else f"uint{8 * STORAGE[dtype]}"
@@ -64,10 +79,12 @@ class Kept:
         return self.arrays.get(leaf.attr.name) == leaf.attr.axes and leaf not in self.there
 
     def place(self, name: str, at: str, row: str = "") -> str:
-        """The text of where an element lies; `row`: of which row of the block, if not of this thread's."""
+        """The text of where an element lies; `row`: of which row of the block, if not of this thread's. A split keeps
+        its own elements, the first of which is at `low`."""
         s, names = self.schedule, [*self.arrays]
         before = sum(self._size(n) for n in names[: names.index(name)]) // STORAGE[self.access.operands[name].dtype]
         mine = "r" if s.coarsen == 1 else f"r * COARSEN + {SIDE}"
+        at = at if s.split == 1 else f"({at} - low)"
         return f"{at} * {self._pitch(name)} + {row or mine}" + (f" + {before}" if before else "")
 
     def load(self, leaf: Node) -> str:

@@ -27,6 +27,7 @@ from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
 from redalg.kernels.rows.group import MANY, Group
 from redalg.kernels.rows.kept import Kept
+from redalg.kernels.rows.kept_ahead import KeptAhead, comes_ahead
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
@@ -70,7 +71,8 @@ class Kernel:
         self.constants: dict[str, int] = {}
         self.prefetch = Prefetch(self)
         self.peel = Peel(self)
-        self.kept = Kept(self)
+        kept = Kept(self)
+        self.kept = KeptAhead(self) if comes_ahead(self, kept) else kept
         self.turn = Turn(self)
         self.sums = Sums(self)
         self.staging: Staging = StagedGroups(self) if schedule.staged and schedule.persistent else Staging(self)
@@ -153,12 +155,15 @@ class Kernel:
         if s.prefetch:
             self.prefetch.begin(step, f"{{}} < {groups}")
         self.staging.first(f"{{}} < {groups}")
-        turns = s.staged or s.prefetch and not s.prefetch_distance
+        if self.kept.ahead:
+            self.kept.first(f"{{}} < {groups}")
+        turns = s.staged or self.kept.ahead or s.prefetch and not s.prefetch_distance
         with out.block(f"while group < {groups}:"):
             if turns:
                 out(f"next_group = group + {step}", f"has_next = next_group < {groups}")
             yield
             self.prefetch.leave()
+            self.kept.after()
             out(f"group {'= next_group' if turns else f'+= {step}'}")
 
     def write(self) -> None:
@@ -173,7 +178,7 @@ class Kernel:
     def _finished(self) -> Module:
         name = f"{result_name(self.program.name)}_kernel"
         params = {self.argument(p): p for p in self.params()}
-        made = self._several(eliminated(self.out.function(name, params, self.about(), "cuda.jit")))
+        made = self.several(eliminated(self.out.function(name, params, self.about(), "cuda.jit")))
         made = replace(made, body=(*said(*self.header(made.body)), *made.body))
         params = read(params, reads(made.body))
         made = replace(made, parameters=parameters(params))
@@ -187,7 +192,7 @@ class Kernel:
         """Bytes of shared memory that a launch gives."""
         return self.prefetch.bytes + self.staging.bytes + self.kept.bytes
 
-    def _several(self, function: Function) -> Function:
+    def several(self, function: Function) -> Function:
         """The function for all neighbouring rows of a thread."""
         if self.schedule.coarsen == 1:
             return function
@@ -270,7 +275,7 @@ class Kernel:
         """Which row, and which of the threads that share it."""
         s, out = self.schedule, self.out
         self.comment("Which row, which of its threads, and where the row begins in memory.")
-        if not (s.prefetch or s.staged and s.persistent):
+        if not (s.prefetch or s.staged and s.persistent or self.kept.ahead):
             self.who()
         first = "cuda.blockIdx.x" if s.blocks_per_row == 1 else f"cuda.blockIdx.x // {s.blocks_per_row}"
         if s.persistent:
@@ -286,7 +291,7 @@ class Kernel:
             self.peel.print()
             self.prefetch.arrive()
             return
-        if not (s.staged and s.persistent):
+        if not (s.staged and s.persistent or self.kept.ahead):
             out(f"length = {self.row_length()}")
         self.elements.offsets()
         self._numbers_of_row()
@@ -326,12 +331,12 @@ class Kernel:
         s, out, total = self.schedule, self.out, self.total
         if s.rows > 1:
             name, last = ("row", "1") if s.coarsen == 1 else ("first_row", "COARSEN")
-            out(f"{name} = {self._numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
+            out(f"{name} = {self.numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
             what = "the last row repeat it" if s.coarsen == 1 else "the last rows repeat them"
             if not self.layout.astride:
                 out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
         elif self.program.rows or s.split > 1:
-            out(f"{'row' if s.coarsen == 1 else 'first_row'} = {self._numbered(f'i64({first})')}")
+            out(f"{'row' if s.coarsen == 1 else 'first_row'} = {self.numbered(f'i64({first})')}")
         if self.layout.astride:
             out(f"first_row = min(first_row, {total} - COARSEN)  # the last rows may be those of two threads")
         if s.coarsen > 1:
@@ -351,7 +356,7 @@ class Kernel:
         """The text of the length of a row."""
         return " * ".join(self.access.size(a) for a in self.program.stream) or "1"
 
-    def _numbered(self, group: str) -> str:
+    def numbered(self, group: str) -> str:
         """The number of the first row of a thread."""
         return group if self.schedule.coarsen == 1 else f"({group}) * COARSEN" if " " in group else f"{group} * COARSEN"
 

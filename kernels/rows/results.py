@@ -192,6 +192,7 @@ class Results:
             with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 kernel.prefetch.next()
+                kernel.kept.next()
                 self._elements(results, nodes, names)
                 kernel.turn.write(turned, "base", elements.stop)
             kernel.turn.finish(turned, elements.stop)

@@ -43,16 +43,17 @@ class Turn:
             return
         self.kept_at = kernel.kept.targets(results)
         group = f"i64(cuda.blockIdx.x{f' // {s.blocks_per_row}' if s.blocks_per_row > 1 else ''})"
+        group = f"block_row = {'group' if s.persistent else group} * {s.rows_per_block}"
         if self.kept_at:
             kernel.comment("Results turn in shared memory, in the places of the rows that are kept there.")
-            out(f"block_row = {group} * {s.rows_per_block}")
+            out(group)
             return
         kernel.comment(
             f"Results turn in shared memory: lines of {pitch(s)} entries for the block's {s.rows_per_block} rows."
         )
         for r in results:
             out(f"{self._table(r)} = cuda.shared.array({s.rows * pitch(s)}, {kernel.results._dtype(r)})")
-        out(f"block_row = {'group' if s.persistent else group} * {s.rows_per_block}")
+        out(group)
 
     def _table(self, r: Result) -> str:
         return f"{self.kernel.access.result_names[r.name]}_lines"
@@ -103,7 +104,9 @@ class Turn:
         for r in results:
             out(f"{self._part(r)} = cuda.local.array({TOGETHER}, {kernel.results._dtype(r)})")
         with out.block(f"if block_row + line < {total}:" if not kernel.layout.astride else None):
-            with out.block(f"for to in range(cuda.threadIdx.x % {each}, {stop}, {TOGETHER * each}):"):
+            first = f"cuda.threadIdx.x % {each}"
+            first = f"low + {first}" if s.split > 1 else first
+            with out.block(f"for to in range({first}, {stop}, {TOGETHER * each}):"):
                 with out.apart() as said:
                     for moving in (self._taken, self._left):
                         with out.block(f"for u in range({TOGETHER}):"):

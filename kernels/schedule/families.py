@@ -368,6 +368,7 @@ def _coarsened(case: Case, rows: int, coarsen: int, deterministic: bool) -> Iter
             yield from _held_columns(case, threads, rows, coarsen)
             yield from _kept_columns(case, threads, rows, coarsen)
             yield from _waiting_columns(case, threads, rows, coarsen)
+            yield from _kept_splits(case, threads, rows, coarsen)
         if threads == 1 and length <= 32:
             tile = tile_for(length, 1, 1) or 32
             yield Schedule(1, rows, 1, tile, resident=True, column=True, coarsen=coarsen)
@@ -389,6 +390,26 @@ def _kept_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator
         kept = -(-case.work.length // span) * span
         if span < 2 * case.work.length and tile * coarsen <= LARGEST_TILE // 2:
             yield Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, kept=kept)
+
+
+def _kept_splits(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:
+    """The same, cut into splits whose blocks meet at a grid barrier: one or two of them fill a multiprocessor."""
+    if case.work.walks == 1 or coarsen > threads or not 256 <= threads * rows <= 1024:
+        return
+    if not (case.reduces and case.program.keeps) or rows * coarsen * min(case.kept, default=0) < 2 * HALF:
+        return
+    own, sms = case.target.multiprocessor, case.target.multiprocessors
+    for tile, blocks in product((8, 16, 32), (2, 1)):
+        span = threads * tile
+        if tile * coarsen > LARGEST_TILE // 2 or blocks * threads * rows > own.threads // 2 and tile > 16:
+            continue
+        for count in range(2, blocks * sms + 1):
+            kept = -(-case.work.length // (count * span)) * span
+            s = Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, split=count, persistent=True, kept=kept)
+            taken = case.kept_bytes(s) + states_bytes(case.work, s) + case.turned_bytes(s) + RESERVED
+            if blocks * taken <= own.shared:
+                yield s
+                break
 
 
 def _held_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:

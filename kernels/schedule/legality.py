@@ -162,7 +162,8 @@ def _peeled(case: Case, s: Schedule) -> str:
 
 def _keeping(case: Case, s: Schedule) -> bool:
     """Whether threads walk rows side by side so that they may keep them in shared memory."""
-    alone = s.blocks_per_row == 1 and not (s.persistent or s.prefetch or s.prefetch_distance or s.peel or s.staged)
+    alone = s.cluster == 1 and s.persistent == (s.split > 1)
+    alone = alone and not (s.prefetch or s.prefetch_distance or s.peel or s.staged)
     return alone and s.column and not (s.resident or case.ordered or case.program.columns or s.coarsen > s.threads)
 
 
@@ -465,10 +466,11 @@ STAGED = (
 
 KEPT = (
     Law(
-        "rows side by side are kept by one block that walks them",
+        "rows side by side are kept by blocks that walk them",
         lambda case, s: s.kept and not _keeping(case, s),
-        "rows are kept by the threads of one block that walk them side by side, in turns, for themselves",
-        "column=True, and no resident, cluster, split, persistent, prefetch, peel and staged",
+        "rows are kept by threads that walk them side by side, in turns, for themselves: those of one block, or of "
+        "splits in a persistent grid",
+        "column=True, persistent=True where split > 1, and no resident, cluster, prefetch, peel and staged",
     ),
     Law(
         "there is something to keep",

@@ -166,7 +166,7 @@ def test_a_checker_that_proves_everything_is_contradicted_for_every_law(monkeypa
                 continue
             met.add((o.law, o.equality))
             changed = (*doc.obligations[:i], false, *doc.obligations[i + 1 :])
-            monkeypatch.setattr("redalg.proofs.checker.check.required", lambda d, changed=changed: changed)
+            monkeypatch.setattr("redalg.proofs.checker.check.required", lambda d, alike, changed=changed: changed)
             monkeypatch.setattr("redalg.proofs.checker.check.superfluous", lambda d, needed: [])
             assert check(doc).proved
             assert [f.obligation for f in check(doc, thorough=True).findings if f.status == "refuted"] == [false]

@@ -36,6 +36,7 @@ FORMS = Forms(
     st.sampled_from([1, 2, 4, 8, 32]),
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4, 5, 8]),
+    st.sampled_from([1, 1, 2, 3]),
     st.sampled_from(["normal", "ties", "special"]),
     st.integers(0, 70),
     st.integers(1, 90),
@@ -49,6 +50,7 @@ def test_walked_rows_are_read_once(
     rows: int,
     coarsen: int,
     tile: int,
+    split: int,
     draw: str,
     count: int,
     length: int,
@@ -61,7 +63,8 @@ def test_walked_rows_are_read_once(
     count, gap = (count // coarsen * coarsen, gap * coarsen) if coarsen > 1 and not narrow else (count, gap)
     arrays = drawn(form.spec, count, length, gap, dtype, draw, rng, down)
     span = threads * tile
-    schedule = Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, kept=-(-length // span) * span)
+    whole = Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, split=split, persistent=split > 1)
+    schedule = replace(whole, kept=-(-length // (split * span)) * span)
     try:
         found, planned, moved = run(form, arrays, schedule, seed)
     except RedalgError as refused:
@@ -74,15 +77,17 @@ def test_walked_rows_are_read_once(
     agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
     padded = -(-count // schedule.rows_per_block) * schedule.rows_per_block  # threads beyond the last row too
     width = np.dtype(dtype).itemsize * (2 if narrow and coarsen > 1 else 1)  # a pair may be put together from two words
-    assert moved["operand x"].loaded <= padded * max(schedule.kept, length) * width
+    assert moved["operand x"].loaded <= padded * max(split * schedule.kept, length) * width
 
 
 @pytest.mark.parametrize(
     ("given_fields", "words"),
     [
-        ({"column": False}, "kept by the threads of one block"),
-        ({"resident": True, "tile": 16}, "kept by the threads of one block"),
-        ({"split": 2, "persistent": True}, "kept by the threads of one block"),
+        ({"column": False}, "kept by threads that walk them"),
+        ({"resident": True, "tile": 16}, "kept by threads that walk them"),
+        ({"split": 2}, "every split needs the state of the whole row|kept by threads that walk them"),
+        ({"persistent": True}, "kept by threads that walk them"),
+        ({"cluster": 2}, "whose states a cluster exchanges"),
         ({"kept": 8}, "kept=8 is not what"),
     ],
 )

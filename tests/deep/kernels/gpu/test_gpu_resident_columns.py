@@ -31,6 +31,8 @@ SCHEDULES = (
     {"threads": 32, "rows": 8, "tile": 8, "split": 3, "persistent": True, "resident": True},
     {"threads": 32, "rows": 8, "tile": 8, "kept": 512},
     {"threads": 8, "rows": 32, "tile": 4, "coarsen": 2, "kept": 416},
+    {"threads": 16, "rows": 32, "tile": 4, "split": 3, "persistent": True, "kept": 192},
+    {"threads": 32, "rows": 16, "tile": 8, "coarsen": 2, "split": 2, "persistent": True, "kept": 256},
 )
 
 

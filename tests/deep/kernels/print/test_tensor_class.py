@@ -40,6 +40,7 @@ OTHERS = {
     "an element holds no contraction",
     "its state holds more than real numbers",
     "a result keeps the stream's axis",
+    "a state depends on the number of elements",
     "a tile cannot be folded into a state at the new anchors",
     "its stream has several axes",
 }
