@@ -169,13 +169,9 @@ class _Copies:
 
     def _simple(self, s: Statement) -> Iterator[Statement]:
         """A statement once for every row, with what lies side by side in one load or store."""
-        if isinstance(s, Do) and isinstance(s.value, ast.Call) and self._wide(s.value, "store"):
-            array, index, value = s.value.args
-            values = ast.Tuple([self._renamed(value, copy) for copy in range(self.count)], ast.Load())
-            yield replace(s, value=self._called(s.value, [array, self._renamed(index, 0), values]))
-            return
-        if isinstance(s, Do) and isinstance(s.value, ast.Call) and self._copies(s.value):
-            yield replace(s, value=self._called(s.value, [self._renamed(a, 0) for a in s.value.args]))
+        together = self._together(s.value) if isinstance(s, Do) and isinstance(s.value, ast.Call) else None
+        if together is not None:
+            yield Do(value=together)
             return
         loads = [n for e in expressions(s) for n in ast.walk(e) if isinstance(n, ast.Call) and self._wide(n, "load")]
         if isinstance(s, Assign) and s.value in loads:
@@ -190,11 +186,15 @@ class _Copies:
             loaded = {load: ast.Name(f"{name}_c{copy}", ast.Load()) for load, name in wide.items()}
             yield from renamed(_replaced(s, loaded), self._names(copy))
 
-    def _copies(self, call: ast.Call) -> bool:
-        """Whether a copy to shared memory brings neighbours that lie beside each other there and here."""
-        named = isinstance(call.func, ast.Name) and call.func.id.startswith("copy_") and len(call.args) == 4
-        places = call.args[::2] if named else []
-        return bool(places) and all(isinstance(a, ast.Name) and a.id in self.wide["copy"] for a in places)
+    def _together(self, call: ast.Call) -> Expression | None:
+        """One store of all neighbours, or one copy of them to shared memory, where they lie beside each other."""
+        if self._wide(call, "store"):
+            array, index, value = call.args
+            values = ast.Tuple([self._renamed(value, copy) for copy in range(self.count)], ast.Load())
+            return self._called(call, [array, self._renamed(index, 0), values])
+        if self._wide(call, "copy") and isinstance(source := call.args[2], ast.Name) and source.id in self.wide["copy"]:
+            return self._called(call, [self._renamed(a, 0) for a in call.args])
+        return None
 
     def _several(self, target: Expression) -> Expression:
         """The targets of all copies."""

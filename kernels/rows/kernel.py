@@ -26,8 +26,7 @@ from redalg.kernels.rows.columns import ColumnRows
 from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
 from redalg.kernels.rows.group import MANY, Group
-from redalg.kernels.rows.kept import Kept
-from redalg.kernels.rows.kept_ahead import KeptAhead, comes_ahead
+from redalg.kernels.rows.kept import Kept, KeptAhead, comes_ahead
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results

@@ -542,6 +542,19 @@ class _Model:
             moved *= known.copy * (1 + known.unfilled * max(0.0, 1 - held))
         return moved, self.waves() * self.prefetched_seconds()
 
+    def kept_by_splits(self, memory: float) -> float:
+        """Seconds of splits that keep their parts of rows side by side and meet, round after round."""
+        s, known = self.s, self.known.kept_splits
+        groups = -(-max(1, self.work.rows) // s.rows_per_block)
+        at_once = max(1, self.per_sm * self.target.multiprocessors // s.split)
+        rounds = -(-groups // at_once)
+        size = min(self.case.kept)
+        memory *= known.copy * (1 + known.piece / (size * s.rows_per_block)) * (rounds * at_once / groups) ** known.idle
+        if self.case.turned:
+            line = size * min(32, s.threads // s.coarsen)
+            memory *= 1 + known.turned * max(0.0, 2 * SECTOR / line - 1)
+        return memory + rounds * s.split * known.meeting
+
     def staged_seconds(self) -> float:
         """A block with one group of rows after another, of which the next is copied meanwhile: it computes them, and
         meets three times; numbers of a row are asked for early."""
@@ -615,7 +628,9 @@ class _Model:
             terms = (hypot(memory, latency), compute, loads)
             if self.waves() <= 1:  # no row is on its way while a block computes the only one it has
                 terms = (hypot(memory + max(compute, loads), latency),)
-        if s.kept:  # a block reads, reduces and writes one after the other
+        if s.kept and s.split > 1:
+            terms = (self.kept_by_splits(memory),)
+        elif s.kept:  # a block reads, reduces and writes one after the other
             terms = (hypot(memory, latency), compute, loads)
         if s.staged and s.persistent:
             latency = self.waves() * self.staged_seconds()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from redalg.kernels.ir.schedule import MOST_DISTANCE, Schedule
+from redalg.kernels.ir.schedule import COPIED, MOST_DISTANCE, Schedule
 from redalg.kernels.schedule.case import Case, exact, power, prefetch_bytes, short_of, spills, states_bytes
 from redalg.kernels.schedule.legality import COPIES, LARGEST_TILE, refusals
 from redalg.kernels.schedule.target import RESERVED
@@ -394,14 +394,17 @@ def _kept_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator
 
 def _kept_splits(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:
     """The same, cut into splits whose blocks meet at a grid barrier: one or two of them fill a multiprocessor."""
-    if case.work.walks == 1 or coarsen > threads or not 256 <= threads * rows <= 1024:
+    size = coarsen * min(case.kept, default=0)
+    if case.work.walks == 1 or not max(8, coarsen) <= threads <= 1024 // rows or not case.reduces:
         return
-    if not (case.reduces and case.program.keeps) or rows * coarsen * min(case.kept, default=0) < 2 * HALF:
+    # What copies cannot bring ahead was no faster than rows that are read twice (H200, 2026-11-27).
+    if not case.program.keeps or rows * size < 2 * HALF or size < COPIED[0] or case.walk.layout(1, coarsen).astride:
         return
     own, sms = case.target.multiprocessor, case.target.multiprocessors
     for tile, blocks in product((8, 16, 32), (2, 1)):
         span = threads * tile
-        if tile * coarsen > LARGEST_TILE // 2 or blocks * threads * rows > own.threads // 2 and tile > 16:
+        running = blocks * threads * rows
+        if tile * coarsen > LARGEST_TILE // 2 or running < BUSY or running > own.threads // 2 and tile > 16:
             continue
         for count in range(2, blocks * sms + 1):
             kept = -(-case.work.length // (count * span)) * span
@@ -442,6 +445,7 @@ def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Itera
                 yield replace(s, coarsen=coarsen)
 
 
+BUSY = 512  # threads of a multiprocessor that keep rows in splits, at least
 HALF = 16  # bytes at a place that a block keeps, at least: half of what memory brings
 HELD = 4  # elements that a thread of a cluster has at least
 
