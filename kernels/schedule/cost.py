@@ -274,6 +274,8 @@ class _Model:
             return self.s.vector if led or all(name != key for key, _, _ in self.work.writes) else 1
         if self.s.staged and name in self.case.dense:
             return VECTOR_BYTES // next(a.size for a in self.case.walk.arrays if a.name == name)
+        if self.case.walk.pattern(name) == "rows":  # what lies side by side there is of other rows
+            return 1
         width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
         return self.s.vector if width >= self.s.vector else 1
 
