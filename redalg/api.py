@@ -55,6 +55,8 @@ from redalg.proofs.document.work import Exhausted as TooLong
 from redalg.proofs.document.work import spent as steps
 from redalg.verdicts.refute import refuse
 
+Planned = Callable[[Mapping[str, Level]], Plan]  # from the levels of guards by output
+
 
 def derive_incremental(
     spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = (), *, dump_after: str | None = None
@@ -108,7 +110,7 @@ def _needed(refusal: NotDecomposable) -> RedalgError:
     )
 
 
-def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
+def _guarded(spec: Spec, planned: Planned) -> Form:
     """The form with as much of a guard at each output as runs with infinities ask for."""
     whole, before = Parts(spec), left()
     spend(SPEC * sum(1 for _ in walk(*spec.outputs.values())))
@@ -127,7 +129,7 @@ def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form
         return Form(spec, assuming(guarded, unchecked(str(budget))))
 
 
-def _away_from_zero(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Callable[[Mapping[str, Level]], Plan]:
+def _away_from_zero(spec: Spec, planned: Planned) -> Planned:
     """Plans whose outputs are NaN where a stage value is 0 that something is divided by, whatever else is asked."""
     divisors = frozenset({DIVISORS})
 
@@ -159,7 +161,7 @@ class Compared:
         return {name: found[name] for name in self.spec.outputs if name in found}
 
 
-def _at_infinities(compared: Compared, plan: Plan, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
+def _at_infinities(compared: Compared, plan: Plan, planned: Planned) -> Form:
     spec = compared.spec
     level: dict[str, int] = {}
     while True:
@@ -178,7 +180,7 @@ def _eased(
     compared: Compared,
     plan: Plan,
     found: dict[str, str],
-    planned: Callable[[Mapping[str, Level]], Plan],
+    planned: Planned,
     levels: Mapping[str, int],
 ) -> tuple[Plan, dict[str, str]]:
     """Guards of the last level without what need not be asked: of one tensor after the other, and then of divisors."""
