@@ -216,7 +216,7 @@ def table_entries(s: Schedule) -> int:
     """
     parts = parts_of(s)
     found = parts * (s.rows | 1) + s.rows if parts > 1 else 0
-    return found + (s.rows * (2 if parts == 1 else 1) if s.cluster > 1 else 0)
+    return found + (s.rows * (s.cluster + 1) if s.cluster > 1 else 0)
 
 
 def added_bytes(s: Schedule, size: int) -> int:

@@ -3,8 +3,8 @@
 Neighbouring threads have neighbouring rows, so that ``lanes`` threads of a row, `ROWS` apart, lie in every one of
 ``warps`` parts of the block. A butterfly over those lanes leaves a value for every row in every part; these go to a
 table with a line for every part, padded to an odd length, are read again with neighbouring threads at the values of
-one row, and reduced by a second butterfly. Blocks of a cluster do the same once more by distributed shared memory. All
-threads of all blocks join the same values in the same order: they know the same result, bit by bit.
+one row, and reduced by a second butterfly. Blocks of a cluster write their values to all of them by distributed shared
+memory (`Group.pushed`), and each does the same once more. All threads of all blocks join the same values in the same order: they know the same result, bit by bit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ class ColumnReduction:
         if lanes > 1:
             self.kernel.comment(f"Warp reduction: shuffles over the {lanes} lanes of a row, {s.rows} apart.")
             self._butterfly(lanes, s.rows)
-        totals: list[list[str]] = []
         if parts > 1:
-            totals = self._of_block(lanes, parts)
+            self._of_block(lanes, parts)
         if s.cluster > 1:
-            self._of_cluster(totals)
+            self._of_cluster()
 
     def _butterfly(self, count: int, apart: int = 1) -> None:
         mask = "1 << step" if apart == 1 else f"{apart} << step"
@@ -56,7 +55,7 @@ class ColumnReduction:
         for fold, names in zip(self.folds, tables, strict=True):
             self.out(*(f"{local(n)} = {table}[{at}]" for table, n in zip(names, fold.names, strict=True)))
 
-    def _of_block(self, lanes: int, parts: int) -> list[list[str]]:
+    def _of_block(self, lanes: int, parts: int) -> None:
         """From the values of all parts those of rows, which all threads read."""
         s, out = self.schedule, self.out
         pitch = s.rows | 1
@@ -75,7 +74,6 @@ class ColumnReduction:
         self._from(lines, f"slot % {parts} * {pitch} + slot // {parts}")
         self._butterfly(parts)
         self._share(totals, parts)
-        return totals
 
     def _share(self, totals: list[list[str]], count: int) -> None:
         """What one thread of `count` knows of a row, to all threads of the row."""
@@ -84,22 +82,23 @@ class ColumnReduction:
         self.out("cuda.syncthreads()")
         self._from(totals, "r")
 
-    def _of_cluster(self, totals: list[list[str]]) -> None:
+    def _of_cluster(self) -> None:
         """From the values of all blocks of the cluster those of rows."""
         s, out, group = self.schedule, self.out, self.group
         self.kernel.comment(
-            f"Cluster reduction: the values of all {s.cluster} blocks by distributed shared memory, read with"
-            " neighbouring threads at one row."
+            f"Cluster reduction: every block writes its values to all {s.cluster} by distributed shared memory; they"
+            " are read with neighbouring threads at one row."
         )
-        group.uses_cluster = True
-        if not totals:
-            totals = self._tables("rows", s.rows)
-            with out.block(f"if cuda.threadIdx.x < {s.rows}:"):
-                self._to(totals, "r")
-        out("cluster_sync()", f"slot = cuda.threadIdx.x % {s.cluster * s.rows}")
-        for fold, names in zip(self.folds, totals, strict=True):
-            for i, (table, n) in enumerate(zip(names, fold.names, strict=True)):
-                load = f"dsm_load_{group.shuffled_kind(fold, i)}"
-                out(f"{local(n)} = {load}({table}, slot // {s.cluster}, slot % {s.cluster})")
+        tables = self._tables("blocks", s.cluster * s.rows)
+        group.met()
+        group.uses_cluster |= s.persistent  # what is read there is written to again
+        values = [
+            (local(n), table, group.shuffled_kind(fold, i))
+            for fold, names in zip(self.folds, tables, strict=True)
+            for i, (table, n) in enumerate(zip(names, fold.names, strict=True))
+        ]
+        group.pushed(values, f"split * {s.rows} + r" if s.rows > 1 else "split", s.rows)
+        out(f"slot = cuda.threadIdx.x % {s.cluster * s.rows}")
+        self._from(tables, f"slot % {s.cluster} * {s.rows} + slot // {s.cluster}")
         self._butterfly(s.cluster)
         self._share(self._tables("clusters", s.rows), s.cluster)

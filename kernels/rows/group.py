@@ -163,9 +163,9 @@ class Group:
         s = self.schedule
         passes = self.kernel.program.passes
         reduces = s.together or any(self.all_reduce(p, self.counts(p)) for p in passes)
-        if s.cluster > 1 and reduces and not (s.column or s.persistent) and passes:
+        if s.cluster > 1 and reduces and not s.persistent and passes:
             self.to_meet = True
-            self.sends = s.coarsen == 1
+            self.sends = s.column or s.coarsen == 1
             if self.sends:
                 self._mbarriers()
             self.kernel.comment("This block has begun: the others of its cluster may write to its shared memory.")
@@ -207,7 +207,7 @@ class Group:
         ]
         if pushed:
             self.met()
-            self._pushed(values)
+            self.pushed(values, "split")
             out(*(f"{n} = {table}[t % {s.cluster}]" for n, table, _ in values))
         else:
             self.uses_cluster = True
@@ -217,21 +217,22 @@ class Group:
             out(*(f"{n} = dsm_load_{kind}({table}, 0, t % {s.cluster})" for n, table, kind in values))
         self._exchange(folds, s.cluster)
 
-    def _pushed(self, values: Sequence[tuple[str, str, str]]) -> None:
-        """Names, tables and kinds of values, to the tables of all blocks of the cluster."""
+    def pushed(self, values: Sequence[tuple[str, str, str]], place: str, rows: int = 1) -> None:
+        """Names, tables and kinds of values, to a place in the tables of all blocks of the cluster; each block gets
+        those of so many rows of every other."""
         out, s = self.kernel.out, self.schedule
         if not self.sends or any(kind == "b1" for _, _, kind in values):
             with out.block(f"if t < {s.cluster}:"):
-                out(*(f"dsm_store_{kind}({table}, split, t, {n})" for n, table, kind in values))
+                out(*(f"dsm_store_{kind}({table}, {place}, t, {n})" for n, table, kind in values))
             out("cluster_sync()")
             return
         number, self.exchanged = self.exchanged, self.exchanged + 1
         self.kernel.constants[EXCHANGES] = self.exchanged
-        size = s.cluster * sum(int(kind[1:]) // 8 for _, _, kind in values)
-        with out.block("if t == 0:"):
+        size = s.cluster * rows * sum(int(kind[1:]) // 8 for _, _, kind in values)
+        with out.block("if cuda.threadIdx.x == 0:" if s.column else "if t == 0:"):
             out(f"tx_expect(arrivals, {number}, {size})")
         with out.block(f"if t < {s.cluster}:"):
-            out(*(f"dsm_send_{kind}({table}, split, t, {n}, arrivals, {number})" for n, table, kind in values))
+            out(*(f"dsm_send_{kind}({table}, {place}, t, {n}, arrivals, {number})" for n, table, kind in values))
         out(f"tx_wait(arrivals, {number})")
 
     def leave(self, restarts: bool = False) -> None:

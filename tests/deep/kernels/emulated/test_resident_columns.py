@@ -90,7 +90,7 @@ def test_columns_in_registers(
         assert refused.where == "schedule=", refused
         return
     source = planned.module.source
-    assert ("cluster_sync" in source) == (cluster > 1)
+    assert ("tx_wait" in source) == (cluster > 1)
     agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
     if "softmax" in name and not (narrow and coarsen > 1):  # read once, and without any first element
         padded = -(-count // schedule.rows_per_block) * schedule.rows_per_block  # threads beyond the last row too
