@@ -539,7 +539,7 @@ class KernelPrinter(TilePrinter):
         column = next(a for a in result.axes if a in self.program.columns)
         tile = next(t for t in self.parts.part if any(n.op == "state" and n.attr.name == t for n in walk(op.node)))
         groups = self.tiles.tiles[tile].lengths[1] // 8
-        rows = {n for n, side in one_sided([op.node], self.parts.row, column) if side == "row"}
+        rows = [n for n, side in one_sided([op.node], self.parts.row, column) if side == "row"]
         for r in range(2):
             out(f"i_{self.row} = row + {8 * r}")
             with out.block(f"if i_{self.row} < {self.access.size(self.parts.row)}:"):
