@@ -20,19 +20,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from redalg.kernels.code.imports import brought, imports
-from redalg.kernels.code.text import definitions, finished
-from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
-from redalg.kernels.gemm.kernel import Gemm, GemmKernel
+from redalg.kernels.gemm.kernel import Gemm, GemmKernel, module_of
 from redalg.kernels.ir.program import Module, Param
-from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.level.grid import DONE, Count, Reset, Writer, Written
 from redalg.kernels.tile.level.program import TileProgram
+from redalg.kernels.tile.printer import TilePrinter
 from redalg.source.builder import Builder
-from redalg.source.names import result_name
-from redalg.source.statements import Block, Statement, parameters, reads, statements
+from redalg.source.statements import Statement
 
 COUNTERS = Param("counters", "finished", "int32", size=2)  # blocks that have ended the first product; that wait no more
 OWN = re.compile(
@@ -94,15 +90,15 @@ class _Meeting(GemmKernel):
             out(f"store_int32({name}, 0, 0)", f"store_int32({name}, 1, 0)")
 
 
-class ChainKernel:
+class ChainKernel(TilePrinter):
     """Prints both products."""
 
     def __init__(self, made: Chained, tiles: TileProgram) -> None:
         assert tiles.behind is not None
+        super().__init__(made.second.program)
         self.made, self.tiles = made, tiles
         self.first, self.second = _Meeting(made.first, tiles), _Meeting(made.second, tiles.behind)
-        self.out = self.first.out
-        self.second.out, self.second.first_map = _Second(self.out), len(made.first.maps)
+        self.first.out, self.second.out, self.second.first_map = self.out, _Second(self.out), len(made.first.maps)
 
     def module(self) -> Module:
         out = self.out
@@ -130,7 +126,7 @@ class ChainKernel:
             self.first.consume(self.tiles.bodies[DONE])
             self._begin(self.second)
             self.second.compute()
-        return self._finished()
+        return module_of(self, self.made.second.plan)
 
     def _begin(self, kernel: GemmKernel) -> None:
         """Where operands of a product lie in a stage, its piece of the terms, and what counts its partial sums."""
@@ -146,22 +142,16 @@ class ChainKernel:
 
     # --- text around the kernel --------------------------------------------------------------------------------------
 
-    def _finished(self) -> Module:
-        name, p = f"{result_name(self.second.program.name)}_kernel", self.second.plan
-        params: dict[str, Param] = {COUNTERS.name: COUNTERS}
+    def params(self) -> dict[str, Param]:
+        found: dict[str, Param] = {COUNTERS.name: COUNTERS}
         for kernel, given in ((self.first, str), (self.second, renamed)):
-            for x in kernel._params():
-                own, param = self._param(kernel, x)
-                params.setdefault(given(own), Param("fixed", given(x.name), x.dtype) if x.role == "fixed" else param)
-        made = self.out.function(name, params, self.second._about(), "cuda.jit")
-        params = read(params, reads([made]))
-        made = made.__class__(**{**vars(made), "parameters": parameters(params)})
-        block = (*self._header(reads([made])), made)
-        return finished(Module("", name, tuple(params.values()), p.threads, p.size), block)
+            for text, x in kernel.params().items():
+                own, param = self._param(kernel, text, x)
+                found.setdefault(given(own), Param("fixed", given(x.name), x.dtype) if x.role == "fixed" else param)
+        return found
 
-    def _param(self, kernel: GemmKernel, x: Param) -> tuple[str, Param]:
+    def _param(self, kernel: GemmKernel, text: str, x: Param) -> tuple[str, Param]:
         """An argument, by its name in the text: results of the first product are an operand of the second one."""
-        text = kernel._argument(x)
         if kernel is self.first and x.name in self.made.between:
             if x.role == "result":
                 return text, Param("operand", x.name, x.dtype)
@@ -173,12 +163,10 @@ class ChainKernel:
         """The arguments that are the same in every call: strides of what lies between."""
         return {f"{n} {d}": s for n, strides in self.made.between.items() for d, s in enumerate(strides)}
 
-    def _header(self, names: frozenset[str]) -> Block:
-        lines = self.first.makers(names)
-        plain = {n.removesuffix("_2") for n in names if n.endswith("_2")}
-        lines += [renamed(line) for line in self.second.makers(plain) if OWN.match(line)]
-        makers = statements("\n".join(lines))
-        constants = self.first.constants()
-        constants |= {renamed(n): x for n, x in self.second.constants().items() if OWN.fullmatch(n)}
-        own = names.intersection(wgmma.MAKERS) | reads(makers)
-        return (*imports(names), brought(wgmma.__name__, own), *definitions(names, constants), *makers)
+    def makers(self) -> dict[str, str]:
+        second = {renamed(n): text for n, text in self.second.makers().items() if OWN.fullmatch(n)}
+        return {**self.first.makers(), **second}
+
+    def constants(self) -> dict[str, object]:
+        second = {renamed(n): x for n, x in self.second.constants().items() if OWN.fullmatch(n)}
+        return self.first.constants() | second

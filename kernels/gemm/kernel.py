@@ -19,14 +19,11 @@ loads come after that acquire too: a consumer waits for the full barrier, at whi
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from redalg.kernels.code.imports import brought, imports
-from redalg.kernels.code.text import definitions, finished
-from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
@@ -34,13 +31,9 @@ from redalg.kernels.gemm.match import sums_of
 from redalg.kernels.gemm.program import scheduled, sums_named
 from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
 from redalg.kernels.gemm.tiles import SIDES, GemmPlan
-from redalg.kernels.ir.kinds import Kinds, stored_kind
 from redalg.kernels.ir.program import Module, Param, Program
-from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.launch import planned
 from redalg.kernels.launch.planned import Tile
-from redalg.kernels.rows.access import Access
-from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.level.grid import LAST, ONCE, Count, Follow, Prepare, Reset, Writer, Written
 from redalg.kernels.tile.level.lowering import Lowering
@@ -59,9 +52,9 @@ from redalg.kernels.tile.level.program import (
     Wait,
 )
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER
-from redalg.source.builder import Builder
+from redalg.kernels.tile.printer import NUMBERS, TilePrinter
 from redalg.source.names import axis_name, result_name
-from redalg.source.statements import Block, parameters, reads, statements
+from redalg.source.statements import Function
 
 WAITING = 8  # registers that two consumers leave a producer, twice, for what it has to know to wait
 CLUSTER_INIT = f"{INIT.removesuffix('.')} of both blocks."
@@ -90,26 +83,28 @@ class Gemm:
         return replace(self, inside=inside, late={r.name: Writer.PROLOGUE for r in inside.program.results})
 
 
-class GemmKernel(Lowering):
+def module_of(printer: TilePrinter, plan: GemmPlan, functions: Sequence[Function] = ()) -> Module:
+    """The module of what has been printed."""
+    name = f"{result_name(printer.program.name)}_kernel"
+    about = printer.about(f"tiles of {plan.rows} by {plan.columns}, on tensor cores")
+    return printer.finished(name, about, plan.threads, plan.size, functions)
+
+
+class GemmKernel(TilePrinter, Lowering):
     """Prints a whole kernel."""
 
-    real = "f32"
     first_map = 0
 
     def __init__(self, made: Gemm, tiles: TileProgram | None = None) -> None:
-        self.made, self.plan, self.program = made, made.plan, made.program
+        super().__init__(made.program)
+        self.made, self.plan = made, made.plan
         self.tiles, self.half, self.stage = tiles or scheduled(made), 0, "stage"
         self.half_filled: bool | None = None  # stages are half filled: whether they begin anywhere in the ring
-        self.access = Access(made.program, Schedule(), Layout())
-        sums = {sums_of(k): "f" for k in range(made.plan.products)}
-        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, sums)
-        self.out = Builder()
-        self.fixed: dict[str, Param] = {}
+        self.kinds.names.update((sums_of(k), "f") for k in range(made.plan.products))
         self.prologue = Prologue(made.inside, made.plan.consumers + 1) if made.inside else None
 
     def module(self) -> Module:
         self.epilogue = Epilogue(self)
-        name = f"{result_name(self.program.name)}_kernel"
         out, p = self.out, self.plan
         out.comment(*comments.kernel(self.made, self.tiles, WAITING if self.prologue else 0))
         self.shared([p.split], p.cluster, len(self.made.maps))
@@ -118,21 +113,9 @@ class GemmKernel(Lowering):
             self._producer()
         with out.block("else:"):
             self._consumer()
-        params = {self._argument(x): x for x in self._params()}
-        for given, x in self._prepared():
-            params.setdefault(given, x)
-        made = out.function(name, params, self._about(), "cuda.jit")
-        params = read(params, reads([made]))
-        made = replace(made, parameters=parameters(params))
-        functions = () if self.prologue is None else self.prologue.device_functions
-        block = (*self._header(reads([*functions, made])), *functions, made)
-        return finished(Module("", name, tuple(params.values()), p.threads, p.size), block)
+        return module_of(self, p, () if self.prologue is None else self.prologue.device_functions)
 
     # --- text around the kernel --------------------------------------------------------------------------------------
-
-    def fix(self, name: str) -> str:
-        self.fixed.setdefault(name, Param("fixed", name, "int64"))
-        return name
 
     def _prepared(self) -> list[tuple[str, Param]]:
         """The arguments of what runs before the product in the same launch."""
@@ -147,41 +130,15 @@ class GemmKernel(Lowering):
     def _handed(self) -> list[str]:
         return [name for name, _ in self._prepared()][1:]
 
-    def _params(self) -> list[Param]:
-        found = [Param("maps", "maps", "uint64")]
-        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
-        found += [Param("result", r.name, r.dtype) for r in self.program.results]
-        return [*found, *self.fixed.values(), *self.access.more()]
-
-    def _argument(self, p: Param) -> str:
-        results, arrays = self.access.result_names, self.access.array_names
-        if p.role in ("stride", "stride_out"):
-            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
-        if p.role in ("maps", "fixed"):
-            return p.name
-        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
-
-    def _about(self) -> list[str]:
-        what, _, spec = self.program.title.partition(": ")
-        p = self.plan
-        return [f"{what}; tiles of {p.rows} by {p.columns}, on tensor cores.", *spec.split("; ")]
-
-    def _header(self, names: frozenset[str]) -> Block:
-        constants = self.constants()
-        if self.prologue is not None:
-            constants = {**self.prologue.defined(), **constants}
-        makers = statements("\n".join(self.makers(names)))
-        own = names.intersection(wgmma.MAKERS) | reads(makers)
-        found = brought(wgmma.__name__, own)
-        return (*imports(names), found, *definitions(names, constants), *makers)
+    def params(self) -> dict[str, Param]:
+        found = super().params()
+        return found | {given: x for given, x in self._prepared() if given not in found}
 
     def constants(self) -> dict[str, object]:
         p = self.plan
         return {
-            "INF": "f32(np.inf)",
-            "NAN": "f32(np.nan)",
-            "PI": "f32(np.pi)",
-            "E": "f32(np.e)",
+            **({} if self.prologue is None else self.prologue.defined()),
+            **NUMBERS,
             "ROWS": p.rows,
             "COLUMNS": p.columns,
             "STAGES": p.stages,
@@ -192,8 +149,7 @@ class GemmKernel(Lowering):
             "OWN_CHUNKS": p.own_chunks,
         }
 
-    def makers(self, names: Container[str]) -> list[str]:
-        """Lines that make the functions of these names, by the shapes of tiles."""
+    def makers(self) -> dict[str, str]:
         p = self.plan
         waits = self.prologue is not None
         wide = p.columns * p.products
@@ -215,7 +171,7 @@ class GemmKernel(Lowering):
             more = ", pair=True" * (shared and p.paired)
             more += f", offsets={len(m.pixels.spatial)}" if m.pixels is not None else ""
             lines[f"load_{side}_tile"] = f"{load}({m.rank}{more})"
-        return [f"{n} = {text}" for n, text in lines.items() if n in names]
+        return lines
 
     # --- shared memory -----------------------------------------------------------------------------------------------
 

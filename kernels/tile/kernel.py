@@ -8,35 +8,32 @@ Everything that makes it attention, or something else, is printed from the deriv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from redalg.graph.node import Node, is_const
-from redalg.kernels.code.imports import imports
-from redalg.kernels.code.text import definitions, joined
+from redalg.kernels.code.text import joined
 from redalg.kernels.ir.program import Module, Param, Step
 from redalg.kernels.tile.bounds import Bounds, bounds
 from redalg.kernels.tile.frozen_max import anchor_of, frozen_steps, largest, nodes_of
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.plan import Frozen, Running, TensorPlan, WidePlan
-from redalg.kernels.tile.printer import QUICK, TilePrinter
+from redalg.kernels.tile.printer import NUMBERS, QUICK, TilePrinter
 from redalg.kernels.tile.scalars import UNROLLED, Element, TileScalars
 from redalg.kernels.tile.scores import Tile
 from redalg.kernels.tile.splits import merging
 from redalg.source.names import axis_name, local, result_name
-from redalg.source.statements import Block
 
-Shapes = Callable[[Class, Any, frozenset[str]], tuple[Block, Block]]  # imports, and functions of a kernel's shapes
+Shapes = Callable[[Class, Any], Mapping[str, str]]  # functions of a kernel's shapes, by name
 
 
 class TensorKernel(TilePrinter):
-    real = "f32"
-
     def __init__(self, made: Class, plan: TensorPlan, shapes: Shapes | None = None) -> None:
         super().__init__(made.program)
+        self.boxed = not isinstance(plan, MmaPlan)
         self.made, self.plan, self.shapes = made, plan, shapes
         self.single = False  # whether a thread holds one row, and names are numbers
         self.share, self.held = "rescale", plan.held
@@ -253,11 +250,10 @@ class TensorKernel(TilePrinter):
     def _module(self, what: str, threads: int, shared: int) -> Module:
         p = self.plan
         about = self.about(f"tiles of {p.rows} rows, blocks of {p.span} of the stream, on tensor cores")
-        return self.finished(f"{result_name(self.program.name)}_{what}", about, threads, shared, self._scratch())
+        return self.finished(f"{result_name(self.program.name)}_{what}", about, threads, shared)
 
-    @property
-    def first(self) -> tuple[Param, ...]:
-        return () if isinstance(self.plan, MmaPlan) else super().first
+    def arguments(self) -> list[Param]:
+        return [*super().arguments(), *self._scratch()]
 
     def _scratch(self) -> Iterator[Param]:
         if not isinstance(self.plan.anchor, Running):
@@ -270,22 +266,12 @@ class TensorKernel(TilePrinter):
                 size = self.plan.splits * (self.plan.value_columns if p.axes else entries)
                 yield Param("scratch", f"{local(p.name)}_splits", dtype, size=size)
 
-    def header(self, names: frozenset[str]) -> Block:
+    def constants(self) -> dict[str, object]:
         p = self.plan
-        constants = {
-            "INF": "f32(np.inf)",
-            "NAN": "f32(np.nan)",
-            "LOG2E": "f32(1.4426950408889634)",
-            "PI": "f32(np.pi)",
-            "E": "f32(np.e)",
-            "LARGEST": f"f32(2.0**{largest(self.made)})",
-            "LOWEST": "f32(-2.0**127)",
-            "ROWS": p.rows,
-            "COLUMNS": p.columns,
-            "SPAN": p.span,
-            "STAGES": p.stages,
-            "CONSUMERS": p.consumers,
-        }
+        extremes = {"LARGEST": f"f32(2.0**{largest(self.made)})", "LOWEST": "f32(-2.0**127)"}
+        sizes = {"ROWS": p.rows, "COLUMNS": p.columns, "SPAN": p.span, "STAGES": p.stages, "CONSUMERS": p.consumers}
+        return {**NUMBERS, **extremes, **sizes}
+
+    def makers(self) -> Mapping[str, str]:
         assert self.shapes is not None
-        found, makers = self.shapes(self.made, p, names)
-        return (*imports(names), *found, *definitions(names, constants), *makers)
+        return self.shapes(self.made, self.plan)

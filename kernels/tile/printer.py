@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import count
 
 from redalg.graph.node import Node
-from redalg.kernels.code.text import finished
+from redalg.kernels.code.imports import brought, imports
+from redalg.kernels.code.text import definitions, finished
+from redalg.kernels.cuda.intrinsics import mma, mma_types, wgmma
 from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.program import Module, Param, Program
 from redalg.kernels.ir.schedule import Layout, Schedule
@@ -15,13 +17,23 @@ from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.kernel import read
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name
-from redalg.source.statements import Block, Comment, expanded, parameters, reads, statements
+from redalg.source.statements import Block, Comment, Function, Import, expanded, parameters, reads, statements
 
 QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # functions as exact as weights of 16 bits need them
+NUMBERS = {
+    "INF": "f32(np.inf)",
+    "NAN": "f32(np.nan)",
+    "LOG2E": "f32(1.4426950408889634)",
+    "PI": "f32(np.pi)",
+    "E": "f32(np.e)",
+}
 
 
 class TilePrinter:
     """Statements of one kernel under way."""
+
+    real = "f32"
+    boxed = True  # whether the copy engine brings boxes, by tensor maps
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -54,33 +66,53 @@ class TilePrinter:
             return f"i_{axis_name(node.attr)}"
         return self.access.leaf(node, lambda a: f"{'clamped' if self.is_clamped(a) else 'i'}_{axis_name(a)}")
 
+    # --- the module --------------------------------------------------------------------------------------------------
+
     def about(self, how: str) -> list[str]:
         """The docstring's lines: what is computed, how, and the spec."""
         what, _, spec = self.program.title.partition(": ")
         return [f"{what}; {how}.", *spec.split("; ")]
 
-    def header(self, names: frozenset[str]) -> Block:
-        """Imports, constants and functions of the kernel's shapes, of those names that are used."""
+    def constants(self) -> Mapping[str, object]:
+        """Numbers above the kernel, by name."""
+        return NUMBERS
+
+    def makers(self) -> Mapping[str, str]:
+        """Functions of the kernel's shapes, by name, and what makes them."""
         raise NotImplementedError
 
-    def finished(self, name: str, about: list[str], threads: int, shared: int, scratch: Iterable[Param] = ()) -> Module:
-        """The statements so far as a module."""
+    def header(self, names: frozenset[str]) -> Block:
+        """Imports, constants and functions of the kernel's shapes, of those names that are used."""
+        makers = statements("\n".join(f"{n} = {text}" for n, text in self.makers().items() if n in names))
+        called, found, taken = reads(makers), list[Import](), set[str]()
+        for module in (wgmma,) if self.boxed else (mma, mma_types, wgmma):
+            own = {n for n in module.MAKERS if n in names or n in called} | called.intersection(module.FACTORIES)
+            found += [brought(module.__name__, own - taken)] if own - taken else []
+            taken |= own
+        return (*imports(names), *found, *definitions(names, self.constants()), *makers)
+
+    def params(self) -> dict[str, Param]:
+        """What the kernel takes, by the names it reads."""
+        maps = [Param("maps", "maps", "uint64")] if self.boxed else []
+        found = (*maps, *self.arguments(), *self.fixed.values(), *self.access.more())
+        return {self._argument(p): p for p in found}
+
+    def arguments(self) -> list[Param]:
+        """Operands and results."""
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
-        found += [Param("result", r.name, r.dtype) for r in self.program.results]
-        params = {
-            self._argument(p): p for p in (*self.first, *found, *scratch, *self.fixed.values(), *self.access.more())
-        }
+        return found + [Param("result", r.name, r.dtype) for r in self.program.results]
+
+    def finished(
+        self, name: str, about: list[str], threads: int, shared: int, functions: Collection[Function] = ()
+    ) -> Module:
+        """The statements so far as a module, with functions before the kernel."""
+        params = self.params()
         made = self.out.function(name, params, about, "cuda.jit")
         made = replace(made, body=expanded(made.body, self.registers, statements("\n".join(self.arrays.values()))))
-        used = reads([made])
-        params = read(params, used)
-        block = (*self.header(used), replace(made, parameters=parameters(params)))
+        params = read(params, reads([made]))
+        made = replace(made, parameters=parameters(params))
+        block = (*self.header(reads([*functions, made])), *functions, made)
         return finished(Module("", name, tuple(params.values()), threads, shared), block)
-
-    @property
-    def first(self) -> tuple[Param, ...]:
-        """Parameters before the operands: tensor maps, where boxes are copied."""
-        return (Param("maps", "maps", "uint64"),)
 
     def _argument(self, p: Param) -> str:
         results, arrays = self.access.result_names, self.access.array_names

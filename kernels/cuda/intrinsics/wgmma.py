@@ -485,6 +485,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "fma_f32": partial(_pure, "fma_f32", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
 }
 
+FACTORIES = ("setmaxnreg", "tile_product", "tma_load", "tma_multicast", "tma_store", "wgmma_wait")
+
 
 def names() -> tuple[str, ...]:
     """Every function of this module that has one shape."""

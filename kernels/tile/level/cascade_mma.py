@@ -9,8 +9,6 @@ two products is printed by `redalg.kernels.tile.scores`, as it is for warpgroups
 from __future__ import annotations
 
 from redalg.graph.node import Node, is_const
-from redalg.kernels.code.imports import brought
-from redalg.kernels.cuda.intrinsics import mma, mma_types, wgmma
 from redalg.kernels.cuda.intrinsics.mma import UNIT
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.contractions import NARROW, TF32, TYPES
@@ -21,22 +19,10 @@ from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import CHUNK, MmaPlan
 from redalg.kernels.tile.plan import positive
 from redalg.source.names import axis_name, local, operand_name
-from redalg.source.statements import Block, reads, statements
 
 
-def header(made: Class, plan: MmaPlan, names: frozenset[str]) -> tuple[Block, Block]:
-    """Imports of what a kernel calls, and the functions of its shapes."""
-    makers = statements("\n".join(f"{n} = {text}" for n, text in _shapes(made, plan).items() if n in names))
-    made_by = reads(makers)
-    found = []
-    for module in (mma, mma_types, wgmma):
-        offered = (*module.MAKERS, *getattr(module, "FACTORIES", ()))
-        own = {n for n in offered if n in made_by or n in names and n in module.MAKERS}
-        found += [brought(module.__name__, own)] if own else []
-    return tuple(found), makers
-
-
-def _shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
+def shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
+    """The functions of a kernel's shapes, by name."""
     p, (left_type, right_type, values_type) = plan, made.stored
     width, converted = p.terms_wide, right_type not in TYPES
     left = "" if p.in_registers else f', a="shared", a_pitch={p.left_pitch}'

@@ -5,10 +5,11 @@ from __future__ import annotations
 from redalg.kernels.ir.program import Module, Step
 from redalg.kernels.tile.frozen_max import frozen_steps
 from redalg.kernels.tile.kernel import TensorKernel
+from redalg.kernels.tile.level import cascade_mma, cascade_wgmma
 from redalg.kernels.tile.level.cascade import derived
 from redalg.kernels.tile.level.cascade_long import LongSkeleton
-from redalg.kernels.tile.level.cascade_mma import LongMmaSkeleton, MmaSkeleton, header
-from redalg.kernels.tile.level.cascade_wgmma import Skeleton, factories
+from redalg.kernels.tile.level.cascade_mma import LongMmaSkeleton, MmaSkeleton
+from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.cascade_wide import WideSkeleton
 from redalg.kernels.tile.level.check import check
 from redalg.kernels.tile.level.program import TileProgram
@@ -62,7 +63,7 @@ def printed(made: Class, plan: TensorPlan, program: TileProgram | None) -> Modul
 
 
 def _kernel(made: Class, plan: TensorPlan) -> TensorKernel:
-    return TensorKernel(made, plan, header if isinstance(plan, MmaPlan) else factories)
+    return TensorKernel(made, plan, (cascade_mma if isinstance(plan, MmaPlan) else cascade_wgmma).shapes)
 
 
 def emit_tensor(made: Class, plan: TensorPlan) -> Module:

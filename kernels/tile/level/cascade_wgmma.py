@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from redalg.graph.node import is_const
-from redalg.kernels.code.imports import brought
-from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
@@ -37,11 +35,10 @@ from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
 from redalg.kernels.tile.splits import finished
 from redalg.source.names import axis_name, local, operand_name, result_name
-from redalg.source.statements import Block, reads, statements
 
 
-def factories(made: Class, plan: TensorPlan, names: frozenset[str]) -> tuple[Block, Block]:
-    """What is imported from `intrinsics_tensor`, and the functions of this kernel's shapes."""
+def shapes(made: Class, plan: TensorPlan) -> dict[str, str]:
+    """The functions of a kernel's shapes, by name."""
     kind = made.dtype
     wide = isinstance(plan, WidePlan)
     weights = ', "shared"' if wide else ""
@@ -65,9 +62,7 @@ def factories(made: Class, plan: TensorPlan, names: frozenset[str]) -> tuple[Blo
             lines[f"store_{result_name(m.operand)}_rows"] = f"tma_store({len(m.axes)})"
         else:
             lines[f"load_{operand_name(m.operand)}_tile"] = f"tma_load({len(m.axes)})"
-    makers = statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
-    own = names.intersection(wgmma.MAKERS) | reads(makers)
-    return ((brought(wgmma.__name__, own),) if own else ()), makers
+    return lines
 
 
 class Skeleton(Lowering):

@@ -11,10 +11,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 
 from redalg.graph.node import ZERO, Node, add, const, mul, walk
-from redalg.kernels.code.imports import brought, imports
 from redalg.kernels.code.scalars import ATOM, MUL, Scalars
-from redalg.kernels.code.text import definitions
-from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Module, Result
 from redalg.kernels.launch.planned import Map as TensorMap
@@ -37,9 +34,8 @@ from redalg.kernels.tile.level.program import (
     inner,
 )
 from redalg.kernels.tile.level.sizes import Sizes
-from redalg.kernels.tile.printer import QUICK, TilePrinter
+from redalg.kernels.tile.printer import NUMBERS, QUICK, TilePrinter
 from redalg.source.names import axis_name, operand_name, result_name
-from redalg.source.statements import Block, reads, statements
 
 LOG2E = const(Fraction("1.442695040888963407359924681001892137"))
 EXP2 = "exp2_of"  # exp(rate·x/LOG2E + shift/LOG2E): arguments x, rate, shift
@@ -62,7 +58,7 @@ class KernelPrinter(TilePrinter):
     def __init__(self, parts: Parts, tiles: TileProgram, sizes: Sizes, maps: Sequence[TensorMap]) -> None:
         super().__init__(parts.program)
         self.parts, self.tiles, self.sizes, self.maps = parts, tiles, sizes, maps
-        self.makers: dict[str, str] = {}
+        self.shapes: dict[str, str] = {}  # what makes functions of tiles' shapes
         self.row, self.stream = axis_name(parts.row), axis_name(parts.stream)
         self.clamped: set[str] = set()
         self.boxes = [b.name for b in parts.boxes.values()]
@@ -146,26 +142,18 @@ class KernelPrinter(TilePrinter):
         about = self.about(f"a tile program of {s.rows} rows and blocks of {s.columns} of the stream, on tensor cores")
         return self.finished(f"{result_name(self.program.name)}_kernel", about, s.threads, s.shared)
 
-    def header(self, names: frozenset[str]) -> Block:
+    def constants(self) -> dict[str, object]:
         s = self.sizes
-        constants = {
-            "INF": "f32(np.inf)",
-            "NAN": "f32(np.nan)",
-            "PI": "f32(np.pi)",
-            "E": "f32(np.e)",
-            "ROWS": s.rows,
-            "COLUMNS": s.columns,
-            "STAGES": s.stages,
-            "CONSUMERS": s.consumers,
-        }
-        lines = {
-            **self.makers,
+        sizes = {"ROWS": s.rows, "COLUMNS": s.columns, "STAGES": s.stages, "CONSUMERS": s.consumers}
+        return {**NUMBERS, **sizes}
+
+    def makers(self) -> dict[str, str]:
+        s = self.sizes
+        registers = {
             "setmaxnreg_dec": f"setmaxnreg({s.producer_registers}, False)",
             "setmaxnreg_inc": f"setmaxnreg({s.consumer_registers}, True)",
         }
-        makers = statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
-        own = names.intersection(wgmma.MAKERS) | reads(makers)
-        return (*imports(names), brought(wgmma.__name__, own), *definitions(names, constants), *makers)
+        return {**self.shapes, **registers}
 
     def write(self) -> None:
         out = self.out
@@ -283,7 +271,7 @@ class KernelPrinter(TilePrinter):
         rows = s.length(b.axes[0], self.parts)
         batch = [f"i_{axis_name(a)}" for a in reversed(b.leaf.attr.axes) if a not in b.axes]
         load = f"load_{operand_name(name)}"
-        self.makers[load] = f"tma_load({len(b.leaf.attr.axes)})"
+        self.shapes[load] = f"tma_load({len(b.leaf.attr.axes)})"
         maps = f"maps + {128 * self.boxes.index(name)}" if self.boxes.index(name) else "maps"
         for chunk in range(m.count):
             first = starts.get(b.axes[1])
@@ -426,7 +414,7 @@ class KernelPrinter(TilePrinter):
         size = self.tiles.tiles[tile].lengths[1] // 2
         name, left = f"{tile}_wait_{groups}", next((s.left for s in self.parts.sums if s.tile == tile), None)
         held = f", {self.sizes.columns // 4}" if left else ""
-        self.makers[name] = f"wgmma_wait({groups}, {size}{held})"
+        self.shapes[name] = f"wgmma_wait({groups}, {size}{held})"
         self.out(f"{name}({tile}{f', {left}_words' if left else ''})")
 
     def multiply(self, op: Mma) -> None:
@@ -440,7 +428,7 @@ class KernelPrinter(TilePrinter):
         kind = "shared" if op.fresh else "registers"
         name = f"multiply_{op.tile}"
         more = f'"{kind}", rows={s.rows}, b_rows={rows}, fresh={op.fresh}, transposed={across}'
-        self.makers[name] = f'tile_product({columns}, {terms}, "{p.dtype}", {more})'
+        self.shapes[name] = f'tile_product({columns}, {terms}, "{p.dtype}", {more})'
         left = f"{op.left.removesuffix(chr(39))}_words"
         if op.fresh:
             left = f"descriptor({operand_name(op.left)}_tile + 8192 * warpgroup, 16)"
