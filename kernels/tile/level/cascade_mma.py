@@ -18,7 +18,7 @@ from redalg.kernels.tile.level.program import Arrive, Convert, For, Load, Mma, S
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import CHUNK, MmaPlan
 from redalg.kernels.tile.plan import positive
-from redalg.source.names import axis_name, local, operand_name
+from redalg.source.names import axis_name, operand_name
 
 
 def shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
@@ -88,14 +88,8 @@ class MmaSkeleton(Skeleton):
             "warp = warp_uniform(t >> 5)",
             "smem = cuda.shared.array(0, np.uint8)",
         )
-        out("smem_base = shared_start(smem)", k.registers)
-        k.array("S", p.held * p.columns // 4)
-        if self.has_values:
-            k.array("sums", p.held * p.value_columns // 4)
-            k.array("P", p.held * p.columns // (4 if self.made.dtype == TF32 else 8), "np.uint32")
-        for part in self.made.walk.parts:
-            if not part.axes and part.name not in k.tile.top_k.lists:
-                k.array(local(part.name), p.held)
+        out("smem_base = shared_start(smem)")
+        self.declared()
         out("tile = opaque(cuda.blockIdx.x)")
         k.tile_places()
         out(f"row = {axis_name(self.made.row)}_first + {16 * p.tall} * warp + (lane >> 2)")

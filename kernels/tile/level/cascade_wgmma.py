@@ -7,17 +7,17 @@ memory, barriers, copies and products, in the order that the tile program has th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redalg.graph.node import is_const
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
-from redalg.kernels.launch.planned import Tile
+from redalg.kernels.launch.planned import Map, Tile
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
+from redalg.kernels.tile.contractions import TF32
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Mask, PingPong, Reduce, Rows, Scale, names_of
-from redalg.kernels.tile.level.lowering import Lowering
 from redalg.kernels.tile.level.program import (
     Arrive,
     Clear,
@@ -31,32 +31,30 @@ from redalg.kernels.tile.level.program import (
     TileProgram,
     Wait,
 )
+from redalg.kernels.tile.level.warpgroups import Ring, Warpgroups, at, indices, map_at, multiplied, registers
 from redalg.kernels.tile.match import Class
-from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
+from redalg.kernels.tile.plan import Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
 from redalg.kernels.tile.splits import finished
 from redalg.source.names import axis_name, local, operand_name, result_name
 
 
 def shapes(made: Class, plan: TensorPlan) -> dict[str, str]:
     """The functions of a kernel's shapes, by name."""
-    kind = made.dtype
-    wide = isinstance(plan, WidePlan)
-    weights = ', "shared"' if wide else ""
-    left = f'"{"registers" if plan.in_registers else "shared"}", rows={plan.rows}'
+    wide, left = isinstance(plan, WidePlan), "registers" if plan.in_registers else "shared"
+    held = "" if wide else f", {plan.columns // 4}"
+    terms = CHUNK if plan.long or wide else plan.terms
+    rows = {"rows": plan.rows, "b_rows": plan.columns}
+    values = {"b_rows": plan.columns, "fresh": False, "transposed": True}
     lines = {
-        "multiply": f'tile_product({plan.columns}, {plan.terms}, "{kind}", {left}, b_rows={plan.columns})',
-        "multiply_values": f'tile_product({plan.own_columns}, {plan.columns}, "{kind}"{weights}, '
-        f"b_rows={plan.columns}, fresh=False, transposed=True)",
+        "multiply": multiplied(plan.columns, terms, made.dtype, left, **rows),
+        "multiply_values": multiplied(plan.own_columns, plan.columns, made.dtype, "shared" if wide else "", **values),
         "scores_wait_0": f"wgmma_wait(0, {plan.columns // 2})",
         "scores_wait_1": f"wgmma_wait(1, {plan.columns // 2})",
-        "sums_wait_0": f"wgmma_wait(0, {plan.own_columns // 2}" + (")" if wide else f", {plan.columns // 4})"),
+        "sums_wait_0": f"wgmma_wait(0, {plan.own_columns // 2}{held})",
         "sums_wait_1": f"wgmma_wait(1, {plan.own_columns // 2})",
-        "setmaxnreg_dec": f"setmaxnreg({PRODUCER}, False)",
-        "setmaxnreg_inc": f"setmaxnreg({CONSUMER}, True)",
+        **registers(),
+        "multiply_add": multiplied(plan.columns, terms, made.dtype, left, **rows, fresh=False),
     }
-    if plan.long or wide:
-        shape = f'{plan.columns}, {CHUNK}, "{kind}", {left}, b_rows={plan.columns}'
-        lines |= {"multiply": f"tile_product({shape})", "multiply_add": f"tile_product({shape}, fresh=False)"}
     for m in maps_of(made, plan):
         if m.tile is Tile.RESULT:
             lines[f"store_{result_name(m.operand)}_rows"] = f"tma_store({len(m.axes)})"
@@ -65,8 +63,11 @@ def shapes(made: Class, plan: TensorPlan) -> dict[str, str]:
     return lines
 
 
-class Skeleton(Lowering):
+class Skeleton(Warpgroups):
     """Prints a whole kernel."""
+
+    kept = "the rings"  # what the producer keeps full
+    own = "64 * warpgroup + "  # from the first row of a tile to those of a warpgroup
 
     def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
         self.kernel, self.out, self.plan, self.made = kernel, kernel.out, kernel.plan, kernel.made
@@ -75,6 +76,10 @@ class Skeleton(Lowering):
         self.body: tuple[Op, ...] = ()  # the operations on it
         self.loads: Counter[str] = Counter()  # of every tile before the loop over other blocks
         self.maps = maps_of(self.made, self.plan)
+
+    @property
+    def consumers(self) -> int:
+        return self.plan.consumers
 
     @property
     def has_values(self) -> bool:
@@ -91,10 +96,7 @@ class Skeleton(Lowering):
         if isinstance(self.plan.anchor, Fallback):
             self.wanted()
         self.shared()
-        with out.block("if warpgroup == 0:"):
-            self.producer()
-        with out.block("else:"):
-            self.consumer()
+        self.roles()
 
     def described(self) -> Iterator[str]:
         """What stands above the kernel's first line."""
@@ -108,8 +110,7 @@ class Skeleton(Lowering):
 
     def shared(self) -> None:
         out, p = self.out, self.plan
-        out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
-        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        self.began()
         out("left_tile = shared_base(smem)", f"right_tile = left_tile + {p.left_bytes}")
         if self.has_values:
             out(f"values_tile = right_tile + STAGES * {p.right_bytes}")
@@ -118,21 +119,24 @@ class Skeleton(Lowering):
         self.drawing(f"left_full + {8 * (2 + 4 * p.stages)}")
         if self.has_values:
             out("values_full = right_empty + 8 * STAGES", "values_empty = values_full + 8 * STAGES")
-        out.comment(INIT)
-        with out.block("if t == 0:"):
+        with self.initialised():
             out("mbarrier_init(left_full, 1)", "mbarrier_init(left_empty, 4 * CONSUMERS)")
             with out.block("for stage in range(STAGES):"):
                 for name in ("right", "values") if self.has_values else ("right",):
                     out(f"mbarrier_init({name}_full + 8 * stage, 1)")
                     out(f"mbarrier_init({name}_empty + 8 * stage, 4 * CONSUMERS)")
-            self.initialised()
-        out("cuda.syncthreads()")
 
-    def initialised(self) -> None:
-        """The barriers of tiles that are drawn; then all are shown."""
-        if self.drawn:
-            self.out("mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)")
-        self.out("fence_mbarrier_init()")
+    def began(self) -> None:
+        self.out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
+        super().began()
+
+    @contextmanager
+    def initialised(self, said: str = INIT, cluster: bool = False) -> Iterator[None]:
+        """With the barriers of tiles that are drawn."""
+        with super().initialised(said, cluster):
+            yield
+            if self.drawn:
+                self.out("mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)")
 
     def drawing(self, place: str) -> None:
         """Where the number of the tile that is drawn next lies, and its barriers."""
@@ -164,22 +168,16 @@ class Skeleton(Lowering):
     def each_tile(self, producer: bool = False) -> Iterator[None]:
         """A loop over the tiles of a block."""
         out, flags = self.out, self.flags
-        if self.drawn:
-            with self.draws(producer):
+        with self.draws(producer) if self.drawn else self.in_turns(self.kernel.fix("tiles")):
+            if not isinstance(self.plan.anchor, Fallback):
                 yield
-            return
-        out("tile = opaque(cuda.blockIdx.x)")
-        with out.block(f"while tile < {self.kernel.fix('tiles')}:"):
-            if isinstance(self.plan.anchor, Fallback):
-                out.comment("A flag of every warp: without one the tile's results stand.")
-                out("failed = i64(0)")
-                with out.block(f"for k in range({flags}):"):
-                    out(f"failed |= load_int32(fallback_flags, {flags} * tile + k)")
-                with out.block("if failed != 0:"):
-                    yield
-            else:
+                return
+            out.comment("A flag of every warp: without one the tile's results stand.")
+            out("failed = i64(0)")
+            with out.block(f"for k in range({flags}):"):
+                out(f"failed |= load_int32(fallback_flags, {flags} * tile + k)")
+            with out.block("if failed != 0:"):
                 yield
-            out("tile = opaque(tile + cuda.gridDim.x)")
 
     @property
     def flags(self) -> int:
@@ -215,49 +213,52 @@ class Skeleton(Lowering):
             out(f"store_int32(fallback_flags, {place}, i64(1) if failed_rows != 0 else i64(0))")
 
     @staticmethod
-    def advance(name: str, stages: int) -> list[str]:
+    def advance(name: str, stages: int) -> tuple[str, ...]:
         """To the next stage; the phase of its barriers changes with every round."""
         if stages == 2:
-            return [f"{name}_phase ^= {name}_stage", f"{name}_stage ^= 1"]
-        return [f"{name}_phase ^= {name}_stage == STAGES - 1", f"{name}_stage = ({name}_stage + 1) % STAGES"]
+            return f"{name}_phase ^= {name}_stage", f"{name}_stage ^= 1"
+        return f"{name}_phase ^= {name}_stage == STAGES - 1", f"{name}_stage = ({name}_stage + 1) % STAGES"
 
     # --- the producer ------------------------------------------------------------------------------------------------
 
     def producer(self) -> None:
         """One thread asks for tiles as places for them get free."""
-        out, p = self.out, self.plan
-        if p.consumers > 1:
-            out("setmaxnreg_dec()")
-        out.comment("Producer: one thread keeps the rings full; it waits for consumers only, at empty mbarriers.")
-        with out.block("if t == 0:"):
-            out("left_phase = 1", "right_stage = 0", "right_phase = 1")
-            out(*(["values_stage = 0", "values_phase = 1"] if self.has_values else []))
+        self.producer_head(self.kept)
+        with self.out.block("if t == 0:"):
+            self.out(*self.states(1))
             with self.each_tile(True):
                 self.kernel.tile_places()
                 self.produce(self.tiles.bodies["producer"])
 
-    def produce(self, body: Sequence[Op]) -> None:
-        """What the producer does, in its order; a tile comes once, by all of its boxes."""
-        out, last = self.out, None
-        for op in body:
-            if isinstance(op, For) and op.blocks == "first":
-                out("block = last")
-                self.produce(op.body)
-                self.loads.update({x.tile for x in op.body if isinstance(x, Load)})
-            elif isinstance(op, For):
-                every = op.blocks == "every"
-                out(*(["block = last"] if every else []))
-                with out.block("while block >= low:" if every else "while block > low:"):
-                    self.produce(op.body)
-                    out("block = opaque(block - 1)")
-                self.loads.clear()
-            elif isinstance(op, Free):
-                name = self.role(op.tiles[0])
-                place = "left_empty" if name is Tile.LEFT else _nth(name, "empty")
-                out(f"mbarrier_wait({place}, {name}_phase)", *(["left_phase ^= 1"] if name is Tile.LEFT else []))
-            elif isinstance(op, Load) and not (isinstance(last, Load) and last.tile == op.tile):
-                self.load(op)
-            last = op
+    def states(self, phase: int) -> list[str]:
+        """Where a role stands in all rings: the producer begins with phase 1."""
+        found = [f"left_phase = {phase}"]
+        for name in ("right", "values") if self.has_values else ("right",):
+            found += [f"{name}_stage = 0", f"{name}_phase = {phase}"]
+        return found
+
+    def fill(self, op: For) -> None:
+        out = self.out
+        if op.blocks != "other":
+            out("block = last")
+        if op.blocks == "first":
+            self.produce(op.body)
+            self.loads.update({x.tile for x in op.body if isinstance(x, Load)})
+            return
+        with out.block("while block >= low:" if op.blocks == "every" else "while block > low:"):
+            self.produce(op.body)
+            out("block = opaque(block - 1)")
+        self.loads.clear()
+
+    def free(self, op: Free) -> None:
+        self.out(*self.ring(op.tiles[0]).freed)
+
+    def ring(self, tile: str) -> Ring:
+        name = self.role(tile)
+        if name is Tile.LEFT:
+            return Ring("left_full", "left_empty", "left_phase", ("left_phase ^= 1",), single=True)
+        step = self.advance(name, self.plan.stages)
+        return Ring(_nth(name, "full"), _nth(name, "empty"), f"{name}_phase", step)
 
     def role(self, tile: str) -> Tile:
         """What a tile's names begin with."""
@@ -265,47 +266,51 @@ class Skeleton(Lowering):
         return {n.left: Tile.LEFT, n.right: Tile.RIGHT, n.values: Tile.VALUES}[tile]
 
     def load(self, op: Load) -> None:
-        out, name = self.out, self.role(op.tile)
-        if name is Tile.LEFT:
-            out(f"mbarrier_expect_tx(left_full, {self.plan.left_bytes})")
-            self.boxes(name, "left_tile", "left_full", f"{axis_name(self.made.row)}_first")
-            return
-        size = self.plan.right_bytes if name is Tile.RIGHT else self.plan.values_bytes
-        out(f"mbarrier_expect_tx({_nth(name, 'full')}, {size})")
+        name, ring, p = self.role(op.tile), self.ring(op.tile), self.plan
+        size = {Tile.LEFT: p.left_bytes, Tile.RIGHT: p.right_bytes, Tile.VALUES: p.values_bytes}[name]
+        self.out(ring.expected(size))
         block = f"block - {self.loads[op.tile]}" if self.loads[op.tile] else "block"
-        self.boxes(name, _nth(name, "tile", size), _nth(name, "full"), f"({block}) * COLUMNS")
-        out(*self.advance(name, self.plan.stages))
-
-    def boxes(self, tile: Tile, place: str, barrier: str, row: str) -> None:
-        """A tile comes in chunks of 64 columns."""
-        for m in (m for m in self.maps if m.tile is tile):
+        row = f"{axis_name(self.made.row)}_first" if ring.single else f"({block}) * COLUMNS"
+        place = "left_tile" if ring.single else _nth(name, "tile", size)
+        for m in (m for m in self.maps if m.tile is name):
             for chunk in range(m.count):
-                number, first = self.maps.index(m), (m.first + chunk) * m.rows * 128
-                at = ", ".join([str(CHUNK * chunk), row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
-                where = f"{place} + {first}" if first else place
-                address = f"maps + {128 * number}" if number else "maps"
-                self.out(f"load_{operand_name(m.operand)}_tile({where}, {address}, {barrier}, {at})")
+                self.box(m, at(place, (m.first + chunk) * m.rows * 128), ring.full, str(CHUNK * chunk), row)
+        self.out(*([] if ring.single else ring.step))
+
+    def box(self, m: Map, place: str, barrier: str, term: str, row: str) -> None:
+        """Up to 64 columns of a tile."""
+        there = ", ".join([place, map_at(self.maps.index(m)), barrier, term, row, *indices(m)])
+        self.out(f"load_{operand_name(m.operand)}_tile({there})")
 
     # --- the consumers -----------------------------------------------------------------------------------------------
 
     def consumer(self) -> None:
-        out, p, k = self.out, self.plan, self.kernel
-        if p.consumers > 1:
-            out("setmaxnreg_inc()")
-        out.comment(f"Consumers: from here on warpgroup is 0 to {p.consumers - 1}; lane 0 arrives for its warp.")
-        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
-        out("left_phase = 0", "right_stage = 0", "right_phase = 0")
-        out(*(["values_stage = 0", "values_phase = 0"] if self.has_values else []))
-        out(k.registers)
-        k.array("S", p.columns // 2)
+        self.consumer_head(f"warpgroup is 0 to {self.consumers - 1}")
+        self.out(*self.states(0))
+        self.declared()
+        self.prepared()
+        with self.each_tile():
+            self.tile()
+        self.ended()
+
+    def declared(self) -> None:
+        """Registers of a thread: scores, sums with columns, weights, numbers of rows."""
+        p, k = self.plan, self.kernel
+        self.out(k.registers)
+        k.array("S", k.held * p.columns // 4)
         if self.has_values:
-            k.array("sums", p.value_columns // 2)
-            k.array("P", p.columns // 4, "np.uint32")
+            k.array("sums", k.held * p.own_columns // 4)
+            if not k.wide:
+                k.array("P", k.held * p.columns // (4 if self.made.dtype == TF32 else 8), "np.uint32")
         for part in self.made.walk.parts:
-            if not part.axes:
-                k.array(local(part.name), 2)
+            if not part.axes and part.name not in k.tile.top_k.lists:
+                k.array(local(part.name), k.held)
+
+    def prepared(self) -> None:
+        """What a consumer computes before its tiles."""
+        out, p = self.out, self.plan
         if p.in_registers:
-            k.array("left_words", p.terms // 4, "np.uint32")
+            self.kernel.array("left_words", p.terms // 4, "np.uint32")
             out("fragment = 8192 * warpgroup + (16 * warp + (lane & 7) + ((lane >> 3) & 1) * 8) * 128")
         if p.in_registers or p.staged:
             out("swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
@@ -313,8 +318,10 @@ class Skeleton(Lowering):
             out.comment("Consumer 1 lets consumer 0 multiply first.")
             with out.block("if warpgroup == 1:"):
                 out("named_barrier_arrive(1, 256)")
-        with self.each_tile():
-            self.tile()
+
+    def ended(self) -> None:
+        """What a consumer does behind its tiles."""
+        out, p = self.out, self.plan
         if p.staged:
             out.comment("Shared memory must outlive the bulk copies that read it.")
             out("tma_store_wait()")
@@ -325,9 +332,8 @@ class Skeleton(Lowering):
 
     def tile(self) -> None:
         """One tile of rows over all its blocks, the last block first."""
-        out, k = self.out, self.kernel
-        k.tile_places()
-        out(f"row = {axis_name(self.made.row)}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
+        self.kernel.tile_places()
+        self.out(f"row = {axis_name(self.made.row)}_first + {self.own}16 * warp + (lane >> 2)")
         self.factor()
         self.consume(self.tiles.bodies["consumers"])
 
@@ -385,19 +391,14 @@ class Skeleton(Lowering):
             held = "sums" if self.kernel.wide else "sums, P"
             out(f"sums_wait_{op.under_way}({held})" if sums else f"scores_wait_{op.under_way}(S)")
             return
-        for name in map(self.role, op.tiles):
-            if name is Tile.LEFT:
-                out("mbarrier_wait(left_full, left_phase)", "left_phase ^= 1")
-            else:
-                out(f"mbarrier_wait({_nth(name, 'full')}, {name}_phase)")
+        for ring in dict.fromkeys(map(self.ring, op.tiles)):
+            out(*ring.filled)
 
     def arrive(self, op: Arrive) -> None:
-        for name in map(self.role, op.tiles):
-            if name is Tile.LEFT:
-                self.out("mbarrier_arrive(left_empty, leader)")
+        for tile in op.tiles:
+            self.out(*self.ring(tile).given_back)
+            if tile == self.names.left:
                 self.signs()
-            else:
-                self.out(f"mbarrier_arrive({_nth(name, 'empty')}, leader)", *self.advance(name, self.plan.stages))
 
     def turns(self, op: PingPong) -> None:
         if op.begins:

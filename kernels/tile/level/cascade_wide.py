@@ -8,25 +8,25 @@ with columns is the first contraction's right operand (latent attention) its til
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
-from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Scale
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
-from redalg.kernels.tile.level.program import Arrive, Convert, Exchange, For, Free, Meet, Mma, Op, TileProgram, Wait
+from redalg.kernels.tile.level.program import Arrive, Convert, Exchange, For, Free, Load, Meet, Mma, TileProgram, Wait
 from redalg.kernels.tile.plan import WidePlan, chunks
 from redalg.kernels.tile.results import TensorResults
-from redalg.source.names import axis_name, local, operand_name
+from redalg.source.names import axis_name, local
 
 
 class WideSkeleton(Skeleton):
     """Prints a whole kernel; ``full`` and ``empty`` are the barriers of the two parts of a block."""
 
     plan: WidePlan
+    kept, own = "both parts", ""
 
     def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
         super().__init__(kernel, tiles)
@@ -40,55 +40,47 @@ class WideSkeleton(Skeleton):
 
     def shared(self) -> None:
         out, p = self.out, self.plan
-        out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
-        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        self.began()
         out("left_tile = shared_base(smem)", f"right_tile = left_tile + {p.left_bytes}")
         if not p.common:
             out(f"values_tile = right_tile + {2 * p.pair_bytes}")
         out(f"left_full = left_tile + {p.barriers}", "left_empty = left_full + 8")
         out("empty = left_full + 16", "values_full = left_full + 32", "full = left_full + 48")
         self.drawing(f"full + {16 * self.chunks}")
-        out.comment(INIT)
-        with out.block("if t == 0:"):
+        with self.initialised():
             out("mbarrier_init(left_full, 1)", "mbarrier_init(left_empty, 4 * CONSUMERS)")
             with out.block("for part in range(2):"):
                 out("mbarrier_init(empty + 8 * part, 4 * CONSUMERS)")
                 out(*([] if p.common else ["mbarrier_init(values_full + 8 * part, 1)"]))
             with out.block(f"for chunk in range({2 * self.chunks}):"):
                 out("mbarrier_init(full + 8 * chunk, 1)")
-            self.initialised()
-        out("cuda.syncthreads()")
 
     # --- the producer ------------------------------------------------------------------------------------------------
 
-    def producer(self) -> None:
-        out = self.out
-        out("setmaxnreg_dec()")
-        out.comment("Producer: one thread keeps both parts full; it waits for consumers only, at empty mbarriers.")
-        with out.block("if t == 0:"):
-            out("left_phase = 1", "phase = 1")
-            with self.each_tile(True):
-                self.kernel.tile_places()
-                self.produce(self.tiles.bodies["producer"])
+    def states(self, phase: int) -> list[str]:
+        return [f"left_phase = {phase}", f"phase = {phase}"]
 
-    def produce(self, body: Sequence[Op]) -> None:
-        """The left tile, then the parts of every block, which are alike, by one loop."""
-        out, p = self.out, self.plan
-        for op in body:
-            if isinstance(op, For):
-                parts = [self.part_of(t) for x in op.body if isinstance(x, Free) for t in x.tiles[:1]]
-                assert parts == [0, 1] and len(op.body) % 2 == 0
-                with out.block("for block in range(last, low - 1, -1):"):
-                    out("part = opaque(0)")
-                    with out.block("while part < 2:"):
-                        self.part()
-                        out("part = opaque(part + 1)")
-                    out("phase ^= 1")
-            elif isinstance(op, Free):
-                out.comment("Left tile, once all consumer warps have read the last one.")
-                out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
-                out(f"mbarrier_expect_tx(left_full, {p.left_bytes})")
-                self.chunks_of(Tile.LEFT, "left_tile", f"{axis_name(self.made.row)}_first", "left_full")
+    def fill(self, op: For) -> None:
+        """The parts of a block, which are alike, by one loop."""
+        out = self.out
+        parts = [self.part_of(t) for x in op.body if isinstance(x, Free) for t in x.tiles[:1]]
+        assert parts == [0, 1] and len(op.body) % 2 == 0
+        with out.block("for block in range(last, low - 1, -1):"):
+            out("part = opaque(0)")
+            with out.block("while part < 2:"):
+                self.part()
+                out("part = opaque(part + 1)")
+            out("phase ^= 1")
+
+    def load(self, op: Load) -> None:
+        """The left tile."""
+        ring = self.ring(op.tile)
+        self.out(ring.expected(self.plan.left_bytes))
+        self.chunks_of(Tile.LEFT, "left_tile", f"{axis_name(self.made.row)}_first", ring.full)
+
+    def free(self, op: Free) -> None:
+        self.out.comment("Left tile, once all consumer warps have read the last one.")
+        super().free(op)
 
     def part(self) -> None:
         """A part of a block, each chunk with a barrier of its own."""
@@ -107,46 +99,32 @@ class WideSkeleton(Skeleton):
         out = self.out
         out(f"place = opaque({place})", f"barrier = opaque({barrier})")
         for m in (m for m in self.maps if m.tile is tile):
-            number, each = self.maps.index(m), 128 * m.rows
-            at = ", ".join(["term", row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
+            each = 128 * m.rows
             out("term = opaque(0)")
             with out.block(f"while term < {CHUNK * m.count}:"):
                 out(*([f"mbarrier_expect_tx(barrier, {each})"] if apart else []))
-                address = f"maps + {128 * number}" if number else "maps"
-                out(f"load_{operand_name(m.operand)}_tile(place, {address}, barrier, {at})")
+                self.box(m, "place", "barrier", "term", row)
                 out(f"place = opaque(place + {each})", *(["barrier = opaque(barrier + 8)"] if apart else []))
                 out(f"term = opaque(term + {CHUNK})")
 
     # --- the consumers -----------------------------------------------------------------------------------------------
 
-    def consumer(self) -> None:
-        out, p, k = self.out, self.plan, self.kernel
-        out("setmaxnreg_inc()")
-        out.comment("Consumers: from here on warpgroup is 0 or 1; lane 0 arrives for its warp.")
-        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
+    def consumer_head(self, said: str = "") -> None:
+        out, p = self.out, self.plan
+        super().consumer_head("warpgroup is 0 or 1")
         out(f"own_tile = right_tile + {p.pair_bytes} * warpgroup", f"own_full = full + {8 * self.chunks} * warpgroup")
         out(
             f"own_slot = left_tile + {p.trade} + 256 * warpgroup + 64 * warp + 4 * (lane >> 2)",
             "peer_slot = own_slot + 256 - 512 * warpgroup",
         )
         out("within = (lane & 7) + ((lane >> 3) & 1) * 8", "swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
-        out(f"weights = own_tile + {p.weights} + (16 * warp + within) * 128", "left_phase = 0", "phase = 0")
-        out(k.registers)
-        k.array("S", p.columns // 2)
-        k.array("sums", p.own_columns // 2)
-        for part in self.made.walk.parts:
-            if not part.axes:
-                k.array(local(part.name), 2)
-        with self.each_tile():
-            self.tile()
+        out(f"weights = own_tile + {p.weights} + (16 * warp + within) * 128")
 
-    def tile(self) -> None:
-        """One tile of rows over all its blocks, the last block first."""
-        out, k = self.out, self.kernel
-        k.tile_places()
-        out(f"row = {axis_name(self.made.row)}_first + 16 * warp + (lane >> 2)")
-        self.factor()
-        self.consume(self.tiles.bodies["consumers"])
+    def prepared(self) -> None:
+        """Nothing: weights lie in shared memory, and no results are staged."""
+
+    def ended(self) -> None:
+        """Nothing: consumers meet in every block, and take no turns."""
 
     def scale(self, op: Scale) -> None:
         out, k = self.out, self.kernel

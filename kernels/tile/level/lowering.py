@@ -51,9 +51,9 @@ class Lowering:
     """What prints the operations of a body: a method of `METHODS` for each; results are stored together."""
 
     @staticmethod
-    def step() -> list[str]:
+    def step() -> tuple[str, ...]:
         """To the next stage of a ring whose barriers are one full and one free for each."""
-        return ["stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"]
+        return "stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"
 
     def consume(self, body: Sequence[Op]) -> None:
         stored = False
