@@ -111,16 +111,17 @@ class ChainKernel(TilePrinter):
         )
         self.first.shared(splits, max(splits), len(maps))
         with out.block("if warpgroup == 0:"):
-            self.first.producer_head()
+            self.first.producer_head("the ring")
             with out.block("if t == 0:"):
                 out("stage = 0", "phase = 1")
                 self._begin(self.first)
-                self.first.produce()
+                self.first.filled()
                 self._begin(self.second)
-                self.second.produce()
+                self.second.filled()
                 self.second.last()
         with out.block("else:"):
-            self.first.consumer_head()
+            self.first.consumer_head("counted from 0")
+            out("stage = 0", "phase = 0")
             self._begin(self.first)
             self.first.compute()
             self.first.consume(self.tiles.bodies[DONE])

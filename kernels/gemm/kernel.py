@@ -19,8 +19,7 @@ loads come after that acquire too: a consumer waits for the full barrier, at whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -36,7 +35,6 @@ from redalg.kernels.launch import planned
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.level.grid import LAST, ONCE, Count, Follow, Prepare, Reset, Writer, Written
-from redalg.kernels.tile.level.lowering import Lowering
 from redalg.kernels.tile.level.program import (
     Arrive,
     Clear,
@@ -51,7 +49,7 @@ from redalg.kernels.tile.level.program import (
     TileProgram,
     Wait,
 )
-from redalg.kernels.tile.plan import CONSUMER, PRODUCER
+from redalg.kernels.tile.level.warpgroups import Ring, Warpgroups, at, map_at, multiplied, registers
 from redalg.kernels.tile.printer import NUMBERS, TilePrinter
 from redalg.source.names import axis_name, result_name
 from redalg.source.statements import Function
@@ -90,7 +88,7 @@ def module_of(printer: TilePrinter, plan: GemmPlan, functions: Sequence[Function
     return printer.finished(name, about, plan.threads, plan.size, functions)
 
 
-class GemmKernel(TilePrinter, Lowering):
+class GemmKernel(TilePrinter, Warpgroups):
     """Prints a whole kernel."""
 
     first_map = 0
@@ -109,10 +107,7 @@ class GemmKernel(TilePrinter, Lowering):
         out.comment(*comments.kernel(self.made, self.tiles, WAITING if self.prologue else 0))
         self.shared([p.split], p.cluster, len(self.made.maps))
         self.consume(self.tiles.bodies.get(ONCE, ()))
-        with out.block("if warpgroup == 0:"):
-            self._producer()
-        with out.block("else:"):
-            self._consumer()
+        self.roles()
         return module_of(self, p, () if self.prologue is None else self.prologue.device_functions)
 
     # --- text around the kernel --------------------------------------------------------------------------------------
@@ -151,19 +146,17 @@ class GemmKernel(TilePrinter, Lowering):
 
     def makers(self) -> dict[str, str]:
         p = self.plan
-        waits = self.prologue is not None
         wide = p.columns * p.products
-        shape = f'{wide}, {CHUNK * p.deep}, "{p.dtype}", "shared", rows={p.left_rows}, b_rows={wide}'
-        shape += f", transposed={p.flat}" if p.flat else ""
-        shape += f", a_rows={p.brought}" if p.brought else ""
-        shape += f", tiles={p.products}" if p.products > 1 else ""
+        more = {"rows": p.left_rows, "b_rows": wide} | ({"transposed": p.flat} if p.flat else {})
+        more |= {"a_rows": p.brought} if p.brought else {}
+        more |= {"tiles": p.products} if p.products > 1 else {}
+        shape = wide, CHUNK * p.deep, p.dtype, "shared"
         lines = {
-            "multiply": f"tile_product({shape})",
-            "multiply_add": f"tile_product({shape}, fresh=False)",
+            "multiply": multiplied(*shape, **more),
+            "multiply_add": multiplied(*shape, **more, fresh=False),
             "sums_wait_0": f"wgmma_wait(0, {p.columns // 2})",
             "sums_wait_1": f"wgmma_wait(1, {p.columns // 2})",
-            "setmaxnreg_dec": f"setmaxnreg({PRODUCER + 2 * WAITING * waits}, False)",
-            "setmaxnreg_inc": f"setmaxnreg({CONSUMER - WAITING * waits}, True)",
+            **registers(WAITING if self.prologue else 0),
         }
         for m, side in zip(self.made.maps[:2], SIDES, strict=True):
             shared = p.sharing.blocks > 1 and p.shared is side
@@ -183,7 +176,7 @@ class GemmKernel(TilePrinter, Lowering):
     def shared(self, exchanges: Sequence[int], cluster: int, maps: int) -> None:
         """`exchanges`: blocks that exchange partial sums, for each of its mbarriers; `maps`: of the kernel."""
         out, p = self.out, self.plan
-        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        self.began()
         if cluster > 1:
             out(f"rank = opaque(cuda.blockIdx.x) & {cluster - 1}")
         if cluster == p.cluster > 1 and not p.paired:
@@ -193,8 +186,7 @@ class GemmKernel(TilePrinter, Lowering):
         out(f"full = left_tile + {p.barriers}", "empty = full + 8 * STAGES")
         if max(exchanges) > 1:
             out("exchanged = empty + 8 * STAGES", f"partial = left_tile + {p.barriers + 256 + p.staging}")
-        out.comment(CLUSTER_INIT if cluster > 1 else INIT)
-        with out.block("if t == 0:"):
+        with self.initialised(CLUSTER_INIT if cluster > 1 else INIT, cluster > 1):
             out("prefetch_map(maps)", *(f"prefetch_map(maps + {128 * k})" for k in range(1, maps)))
             with out.block("for stage in range(STAGES):"):
                 sharing = p.sharing.blocks
@@ -204,8 +196,6 @@ class GemmKernel(TilePrinter, Lowering):
             for k, blocks in enumerate(exchanges):
                 if blocks > 1:
                     out(f"mbarrier_init(exchanged{f' + {8 * k}' * (k > 0)}, {4 * p.consumers * blocks})")
-            out("fence_mbarrier_init()")
-        out("cluster_sync()" if cluster > 1 else "cuda.syncthreads()")
 
     def _places(self) -> None:
         """Where the tile lies: rows, columns, batch."""
@@ -226,26 +216,24 @@ class GemmKernel(TilePrinter, Lowering):
 
     # --- the producer ------------------------------------------------------------------------------------------------
 
-    def _producer(self) -> None:
+    @property
+    def consumers(self) -> int:
+        return self.plan.consumers
+
+    def producer(self) -> None:
         """One thread asks for chunks as places for them get free."""
         out = self.out
-        self.producer_head()
+        self.producer_head("the ring")
         with out.block("if t == 0:"):
             out("stage = 0", "phase = 1")
             self._rows_of_a_part()
-            self.produce()
+            self.filled()
             self.last()
 
-    def producer_head(self) -> None:
-        if self.plan.consumers > 1:
-            self.out("setmaxnreg_dec()")
-        said = "Producer: one thread keeps the ring full; it waits for consumers only, at empty mbarriers."
-        self.out.comment(said)
-
-    def produce(self) -> None:
+    def filled(self) -> None:
         """Chunk after chunk of every tile, as the producer's program has it."""
         out, p = self.out, self.plan
-        with self._tiles():
+        with self.in_turns(self.fix("tiles"), p.cluster):
             self._places()
             self._first_pixel()
             body, stop = self.tiles.bodies["producer"], ""
@@ -260,7 +248,7 @@ class GemmKernel(TilePrinter, Lowering):
                     continue
                 with out.block(f"while term < {stop}:"):
                     out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
-                    self._chunk(op)
+                    self.chunk(op)
                     out(*self.step(), f"term = opaque(term + {p.chunk})")
 
     def _terms(self) -> str:
@@ -273,18 +261,26 @@ class GemmKernel(TilePrinter, Lowering):
         out(f"term = opaque(piece * {p.own_chunks * p.chunk})", f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
         return "stop"
 
-    def _chunk(self, loop: For) -> None:
-        """What is loaded of a chunk; its bytes are expected with the first of it."""
-        out, p, names = self.out, self.plan, [*self.tiles.tiles]
+    def chunk(self, loop: For) -> None:
+        """What is loaded of a chunk."""
         self._tap()
-        for op in loop.body:
-            if isinstance(op, Free):
-                out("mbarrier_wait(empty + 8 * stage, phase)")
-                self._expect()
-            elif isinstance(op, Load) and (number := names.index(op.tile)):
-                self._right_box(number - 1)
-            else:
-                self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
+        self.produce(loop.body)
+
+    @property
+    def ring(self) -> Ring:
+        return Ring("full + 8 * stage", "empty + 8 * stage", "phase", self.step())
+
+    def free(self, op: Free) -> None:
+        """A chunk's bytes are expected with the first of it."""
+        self.out(*self.ring.freed)
+        self._expect()
+
+    def load(self, op: Load) -> None:
+        p, number = self.plan, [*self.tiles.tiles].index(op.tile)
+        if number:
+            self._boxes(number, self._right_place(number - 1), "column_first", p.columns, p.flat)
+        else:
+            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
 
     @property
     def pixels(self) -> planned.Pixels | None:
@@ -333,7 +329,7 @@ class GemmKernel(TilePrinter, Lowering):
         return f"{first} + {length // p.sharing.blocks} * {'rank' if p.paired else 'among'}"
 
     def _expect(self) -> None:
-        self.out(f"mbarrier_expect_tx(full + 8 * stage, {self.plan.left_bytes + self.plan.right_bytes})")
+        self.out(self.ring.expected(self.plan.left_bytes + self.plan.right_bytes))
 
     def _prefill(self, loop: For, stop: str) -> None:
         """Prefetch: stages filled with what waits for nobody, then, from the same stage on, with the rest. Those that
@@ -355,16 +351,15 @@ class GemmKernel(TilePrinter, Lowering):
         with out.block("while term < filled:"):
             if not (second or anywhere):
                 self._expect()
-            self._chunk(loop)
+            self.chunk(loop)
             turned = self.step()[::2] if second else self.step()
             out(*(turned if anywhere else ["stage += 1"]), f"term = opaque(term + {p.chunk})")
         if second and not anywhere:
             out(*self.step()[1:])
 
-    def _right_box(self, number: int) -> None:
-        p = self.plan
-        place = f"right_tile + {p.steps[1]} * stage" + self._parallel(number)
-        self._boxes(number + 1, place, "column_first", p.columns, p.flat)
+    def _right_place(self, number: int) -> str:
+        """Right operands of a stage lie one behind the other, in rows of 128 bytes."""
+        return at(f"right_tile + {self.plan.steps[1]} * stage", 128 * self.plan.columns * number)
 
     def _rows_of_a_part(self) -> None:
         if self.prologue is not None:
@@ -440,14 +435,12 @@ class GemmKernel(TilePrinter, Lowering):
             length, count = length // blocks, max(1, count // blocks)
             place, first = f"{place} + {128 * length} * {rank}", self._shared_first(number, first, length * blocks)
             to = [] if p.paired else [f"{(1 << blocks) - 1} << ({blocks} * piece)"]
-        nth = number + self.first_map
-        address = f"maps + {128 * nth}" if nth else "maps"
+        address = map_at(number + self.first_map)
         step = 8192 if flat else 128 * (p.columns * p.products if number else p.left_rows)
         for d, k in product(range(p.deep), range(count)):
-            at = self._place(m, d, f"{first} + {64 * k}" if k else first, flat)
-            offset = step * d + 8192 * p.deep * k
-            where = f"{place} + {offset}" if offset else place
-            self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(to + at)})")
+            where = at(place, step * d + 8192 * p.deep * k), address, self.ring.full
+            box = [*where, *to, *self._place(m, d, at(first, 64 * k), flat)]
+            self.out(f"load_{side}_tile({', '.join(box)})")
 
     def _place(self, m: planned.Map, part: int, first: str, flat: bool) -> list[str]:
         """Coordinates of a box, from the innermost on."""
@@ -458,28 +451,12 @@ class GemmKernel(TilePrinter, Lowering):
         outer = [f"{'tap' if walked else 'i'}_{axis_name(a)}" for a in m.axes[2:]]
         return [first, term, *outer] if flat else [term, first, *outer]
 
-    @contextmanager
-    def _tiles(self) -> Iterator[None]:
-        """A loop over the tiles of a block."""
-        out, several = self.out, self.plan.cluster.bit_length() - 1
-        out(f"tile = opaque(cuda.blockIdx.x >> {several})" if several else "tile = opaque(cuda.blockIdx.x)")
-        with out.block(f"while tile < {self.fix('tiles')}:"):
-            yield
-            step = f"(cuda.gridDim.x >> {several})" if several else "cuda.gridDim.x"
-            out(f"tile = opaque(tile + {step})")
-
     # --- the consumers -----------------------------------------------------------------------------------------------
 
-    def _consumer(self) -> None:
-        self.consumer_head()
+    def consumer(self) -> None:
+        self.consumer_head("counted from 0")
+        self.out("stage = 0", "phase = 0")
         self.compute()
-
-    def consumer_head(self) -> None:
-        out = self.out
-        if self.plan.consumers > 1:
-            out("setmaxnreg_inc()")
-        out.comment("Consumers: from here on counted from 0; lane 0 arrives for its warp.")
-        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
 
     def compute(self) -> None:
         """The sums of every tile, and what becomes of them; what others write is waited for before the first one."""
@@ -490,7 +467,7 @@ class GemmKernel(TilePrinter, Lowering):
             out(f"{sums} = cuda.local.array({p.columns // 2}, np.float32)")
         for half in range(p.halves) if p.promoted else ():
             out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
-        with self._tiles():
+        with self.in_turns(self.fix("tiles"), p.cluster):
             self._places()
             self.consume(body[len(waits) :])
         if p.bulk:
@@ -501,10 +478,6 @@ class GemmKernel(TilePrinter, Lowering):
     def sums(self) -> list[str]:
         """The arrays of sums, of every product."""
         return sums_named(self.plan.products)
-
-    def _parallel(self, number: int) -> str:
-        """From one right operand of a stage to another one: their rows of 128 bytes lie one behind the other."""
-        return f" + {128 * self.plan.columns * number}" if number else ""
 
     def _operands(self, half: int = 0) -> str:
         p = self.plan
@@ -551,7 +524,7 @@ class GemmKernel(TilePrinter, Lowering):
 
     def wait(self, op: Wait) -> None:
         if not op.products:
-            self.out("mbarrier_wait(full + 8 * stage, phase)")
+            self.out(*self.ring.filled)
             return
         under = f", {op.under_way} under way" if op.under_way else ""
         groups = op.under_way // self.plan.products
