@@ -16,7 +16,7 @@ from typing import Any
 from redalg.graph.node import Node, is_const
 from redalg.kernels.code.text import joined
 from redalg.kernels.ir.program import Module, Param, Step
-from redalg.kernels.tile.bounds import Bounds, bounds
+from redalg.kernels.tile.bounds import Bounds
 from redalg.kernels.tile.frozen_max import anchor_of, frozen_steps, largest, nodes_of
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
@@ -160,16 +160,8 @@ class TensorKernel(TilePrinter):
     # --- which blocks ------------------------------------------------------------------------------------------------
 
     def _bounds(self) -> Bounds:
-        if self.made.condition is None:
-            return Bounds(None, None, "True")
-
-        def prints(node: Node, row: str, stream: str) -> str:
-            scope = self.row_scope()
-            names = {self.made.row: row, self.made.stream: stream}
-            scope.leaf = lambda n: names.get(n.attr, f"i_{axis_name(n.attr)}") if n.op == "index" else self._at_edge(n)
-            return scope.text(node, 2)
-
-        found = bounds(self.made.condition, self.made.row, self.made.stream, prints)
+        made = self.made
+        found = self.bounded(made.condition, made.row, made.stream, self.row_scope, self._at_edge)
         # the first positions take what there is not enough of to fill a list, or where nothing is seen at all
         return replace(found, low=None) if self.tile.top_k.lists else found
 
@@ -198,27 +190,14 @@ class TensorKernel(TilePrinter):
 
     def tile_places(self) -> None:
         """Rows, batch indices and blocks of a tile of the output."""
-        out, made, row = self.out, self.made, axis_name(self.made.row)
-        blocks, batches, tile = self.fix("row_blocks"), self.fix("batches"), "tile"
+        out, made, tile = self.out, self.made, "tile"
         out.comment("Which tile: its batch, its first row, and the blocks of the stream that it visits.")
         if self.plan.splits > 1:
             out(f"whole = quotient(tile, {self.plan.splits})", f"split = tile - whole * {self.plan.splits}")
             tile = "whole"
-        if self.plan.uneven:
-            section = self.fix("section")
-            out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
-            out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
-            out(f"batch = part * {section} + (rest - across * wide)")
-            out(f"{row}_first = ({blocks} - 1 - across) * ROWS")
-        else:
-            out(f"batch = quotient({tile}, {blocks})", f"{row}_first = ({tile} - batch * {blocks}) * ROWS")
-        out(*self.access.places("batch", made.batch))
-        out(f"{row}_last = min({row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
+        self.located(made.batch, made.row, tile, self.descending if self.plan.uneven else "")
         out(*(f"{name} = {self.leaf(node)}" for node, name in self.edges.items()))
-        b = self.bounds
-        high = f"min({self.length}, {b.high})" if b.high else self.length
-        out(f"last = max((({high}) + ({self.span} - 1)) // {self.span}, 1) - 1")
-        out(f"low = min(max({b.low}, 0) // {self.span}, last)" if b.low else "low = 0")
+        self.visited(self.bounds, self.length, self.span)
         if self.plan.splits > 1:
             self.split_places()
 

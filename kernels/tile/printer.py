@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
 from redalg.graph.node import Node
 from redalg.kernels.code.imports import brought, imports
+from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import definitions, finished
 from redalg.kernels.cuda.intrinsics import mma, mma_types, wgmma
 from redalg.kernels.ir.kinds import program_kinds
@@ -15,6 +16,7 @@ from redalg.kernels.ir.program import Module, Param, Program
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.kernel import read
+from redalg.kernels.tile.bounds import Bounds, bounds
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name
 from redalg.source.statements import Block, Comment, Function, Import, expanded, parameters, reads, statements
@@ -65,6 +67,55 @@ class TilePrinter:
         if node.op == "index":
             return f"i_{axis_name(node.attr)}"
         return self.access.leaf(node, lambda a: f"{'clamped' if self.is_clamped(a) else 'i'}_{axis_name(a)}")
+
+    # --- tiles of the result -----------------------------------------------------------------------------------------
+
+    def bounded(
+        self,
+        condition: Node | None,
+        row: str,
+        stream: str,
+        scope: Callable[[], Scalars],
+        leaf: Callable[[Node], str] | None = None,
+    ) -> Bounds:
+        """Which blocks of the stream a condition leaves, as texts over the ends of a tile's rows."""
+        if condition is None:
+            return Bounds(None, None, "True")
+        plain = leaf or self.leaf
+
+        def prints(node: Node, row_text: str, stream_text: str) -> str:
+            made, names = scope(), {row: row_text, stream: stream_text}
+            made.leaf = lambda n: names.get(n.attr, f"i_{axis_name(n.attr)}") if n.op == "index" else plain(n)
+            return made.text(node, 2)
+
+        return bounds(condition, row, stream, prints)
+
+    def located(self, batch: Sequence[str], axis: str, tile: str = "tile", across: str = "") -> None:
+        """Which batch a tile is of, and its rows. `across`: which rows, of those of a section of the batches that is
+        taken row by row, where a condition makes rows differ in length."""
+        out, row, blocks = self.out, axis_name(axis), self.fix("row_blocks")
+        batches = self.fix("batches")
+        if across:
+            section = self.fix("section")
+            out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
+            out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
+            out(f"batch = part * {section} + (rest - across * wide)")
+            out(f"{row}_first = {across} * ROWS")
+        else:
+            out(f"batch = quotient({tile}, {blocks})", f"{row}_first = ({tile} - batch * {blocks}) * ROWS")
+        out(*self.access.places("batch", batch))
+        out(f"{row}_last = min({row}_first + (ROWS - 1), {self.access.size(axis)} - 1)")
+
+    def visited(self, b: Bounds, length: str, span: str) -> None:
+        """The blocks of the stream that a tile visits."""
+        high = f"min({length}, {b.high})" if b.high else length
+        self.out(f"last = max((({high}) + ({span} - 1)) // {span}, 1) - 1")
+        self.out(f"low = min(max({b.low}, 0) // {span}, last)" if b.low else "low = 0")
+
+    @property
+    def descending(self) -> str:
+        """Rows from the last on, which are the longest."""
+        return f"({self.fix('row_blocks')} - 1 - across)"
 
     # --- the module --------------------------------------------------------------------------------------------------
 

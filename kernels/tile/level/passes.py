@@ -39,7 +39,7 @@ from redalg.kernels.tile.level.program import Map as MapOp
 from redalg.kernels.tile.level.schedule import parted, waited
 from redalg.kernels.tile.level.sizes import Sizes, candidates
 from redalg.kernels.tile.level.wgmma import KernelPrinter
-from redalg.kernels.tile.plan import EXACT
+from redalg.kernels.tile.plan import CONSUMER, EXACT
 
 WORDS = (None, TENSOR)
 
@@ -308,8 +308,8 @@ def pipelined(draft: LevelDraft) -> None:
 def cast(draft: LevelDraft) -> None:
     """A producer that loads, and consumers that do everything else. They multiply as they come: in turns they took as
     long (H200, dQ and dK, dV of 64 and 128 dimensions)."""
-    _, tiles, sizes = draft.settled
-    registers = {"registers of a consumer's thread": sizes.consumer_registers}
+    _, tiles, _ = draft.settled
+    registers = {"registers of a consumer's thread": CONSUMER}
     draft.tiles = parted(tiles, turns=False, together=True).knows(**registers)
 
 

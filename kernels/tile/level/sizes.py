@@ -27,8 +27,6 @@ class Sizes:
     vectors: int
     registers: int
     most_registers: int = MOST
-    consumer_registers: int = 240
-    producer_registers: int = 24
 
     @property
     def rows(self) -> int:

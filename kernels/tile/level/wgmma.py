@@ -15,7 +15,6 @@ from redalg.kernels.code.scalars import ATOM, MUL, Scalars
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Module, Result
 from redalg.kernels.launch.planned import Map as TensorMap
-from redalg.kernels.tile.bounds import Bounds, bounds
 from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level.derive import Parts, assuming, one_sided
 from redalg.kernels.tile.level.program import (
@@ -27,13 +26,13 @@ from redalg.kernels.tile.level.program import (
     Load,
     Map,
     Mma,
-    Op,
     Store,
     TileProgram,
     Wait,
     inner,
 )
 from redalg.kernels.tile.level.sizes import Sizes
+from redalg.kernels.tile.level.warpgroups import Ring, Warpgroups, at, indices, map_at, multiplied, registers
 from redalg.kernels.tile.printer import NUMBERS, QUICK, TilePrinter
 from redalg.source.names import axis_name, operand_name, result_name
 
@@ -52,7 +51,7 @@ class TileElements(Scalars):
         return ATOM, f"exp2_fast(fma_f32({', '.join(self.converted(a, 'f') for a in (x, rate, shift))}))"
 
 
-class KernelPrinter(TilePrinter):
+class KernelPrinter(TilePrinter, Warpgroups):
     """Prints one kernel."""
 
     def __init__(self, parts: Parts, tiles: TileProgram, sizes: Sizes, maps: Sequence[TensorMap]) -> None:
@@ -64,7 +63,7 @@ class KernelPrinter(TilePrinter):
         self.boxes = [b.name for b in parts.boxes.values()]
         self.streamed = [b.name for b in parts.boxes.values() if b.streamed]
         self.vectors = self._vectors()
-        self.bounds = self._bounds()
+        self.bounds = self.bounded(parts.condition, parts.row, parts.stream, lambda: self.scope({}))
         self.held = self._held()
         self.known: dict[Node, str] = {}  # what is the same for all of a tile, by its name
         self.row_values: dict[Node, str] = {}
@@ -121,19 +120,6 @@ class KernelPrinter(TilePrinter):
     def is_clamped(self, axis: str) -> bool:
         return axis in self.clamped
 
-    def _bounds(self) -> Bounds:
-        if self.parts.condition is None:
-            return Bounds(None, None, "True")
-
-        def prints(node: Node, row: str, stream: str) -> str:
-            scope = self.scope({})
-            names = {self.parts.row: row, self.parts.stream: stream}
-            plain = self.leaf
-            scope.leaf = lambda n: names.get(n.attr, f"i_{axis_name(n.attr)}") if n.op == "index" else plain(n)
-            return scope.text(node, 2)
-
-        return bounds(self.parts.condition, self.parts.row, self.parts.stream, prints)
-
     # --- the kernel --------------------------------------------------------------------------------------------------
 
     def module(self) -> Module:
@@ -148,31 +134,36 @@ class KernelPrinter(TilePrinter):
         return {**NUMBERS, **sizes}
 
     def makers(self) -> dict[str, str]:
-        s = self.sizes
-        registers = {
-            "setmaxnreg_dec": f"setmaxnreg({s.producer_registers}, False)",
-            "setmaxnreg_inc": f"setmaxnreg({s.consumer_registers}, True)",
-        }
-        return {**self.shapes, **registers}
+        return {**self.shapes, **registers()}
+
+    @property
+    def consumers(self) -> int:
+        return self.sizes.consumers
 
     def write(self) -> None:
         out = self.out
         out.comment(*self.tiles.text().splitlines()[1:])
         self.shared()
-        with out.block("if warpgroup == 0:"):
-            out(*(["setmaxnreg_dec()"] if self.sizes.consumers > 1 else []))
-            with out.block("if t == 0:"):
-                self.producer("producer")
-            if "values" in self.tiles.bodies:
-                with out.block(f"if t >= 32 and t < {32 + 32 * self.sizes.value_warps}:"):
-                    out("number = t - 32", "lane = t & 31")
-                    self.producer("values")
-        with out.block("else:"):
-            self.consumer()
+        self.roles()
+
+    def producer(self) -> None:
+        """One thread asks for boxes, and a few warps compute values of the stream."""
+        out, bodies = self.out, self.tiles.bodies
+        self.producer_head()
+        with out.block("if t == 0:"):
+            out("stage = 0", "phase = 1", "stay_phase = 1")
+            with self.each_tile():
+                self.produce(bodies["producer"])
+        if "values" in bodies:
+            with out.block(f"if t >= 32 and t < {32 + 32 * self.sizes.value_warps}:"):
+                out("number = t - 32", "lane = t & 31", "stage = 0", "phase = 1")
+                with self.each_tile():
+                    self.tile_values([op.source for op in inner(bodies["values"]) if isinstance(op, Load)], [])
+                    self.produce(bodies["values"])
 
     def shared(self) -> None:
         out, s = self.out, self.sizes
-        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        self.began()
         out("base = shared_base(smem)")
         for name in self.boxes:
             out(f"{operand_name(name)}_tile = base + {s.place(name)}")
@@ -182,43 +173,24 @@ class KernelPrinter(TilePrinter):
             out(f"{operand_name(name)}_full = {place}")
             place = f"{operand_name(name)}_full + 8 * STAGES"
         out(f"values_full = {place}", "free = values_full + 8 * STAGES")
-        with out.block("if t == 0:"):
+        with self.initialised():
             out("mbarrier_init(stay_full, 1)", "mbarrier_init(stay_free, 4 * CONSUMERS)")
             with out.block("for k in range(STAGES):"):
                 out(*(f"mbarrier_init({operand_name(name)}_full + 8 * k, 1)" for name in self.streamed))
                 out(
                     f"mbarrier_init(values_full + 8 * k, {s.value_warps})", "mbarrier_init(free + 8 * k, 4 * CONSUMERS)"
                 )
-            out("fence_mbarrier_init()")
-        out("cuda.syncthreads()")
 
     # --- tiles of the result -----------------------------------------------------------------------------------------
 
     @contextmanager
     def each_tile(self) -> Iterator[None]:
-        out = self.out
-        out("tile = opaque(cuda.blockIdx.x)")
-        with out.block(f"while tile < {self.fix('tiles')}:"):
-            self.places()
+        parts, b = self.parts, self.bounds
+        with self.in_turns(self.fix("tiles")):
+            across = "" if parts.condition is None else self.descending if b.high else "across"
+            self.located(parts.batch, parts.row, across=across)
+            self.visited(b, self.access.size(parts.stream), "COLUMNS")
             yield
-            out("tile = opaque(tile + cuda.gridDim.x)")
-
-    def places(self) -> None:
-        out, row, b = self.out, self.row, self.bounds
-        blocks, batches, size = self.fix("row_blocks"), self.fix("batches"), self.access.size(self.parts.stream)
-        if self.parts.condition is not None:
-            section = self.fix("section")
-            out(f"part = quotient(tile, {section} * {blocks})", f"rest = tile - part * ({section} * {blocks})")
-            out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
-            out(f"batch = part * {section} + (rest - across * wide)")
-            out(f"{row}_first = {f'({blocks} - 1 - across)' if b.high else 'across'} * ROWS")
-        else:
-            out(f"batch = quotient(tile, {blocks})", f"{row}_first = (tile - batch * {blocks}) * ROWS")
-        out(*self.access.places("batch", self.parts.batch))
-        out(f"{row}_last = min({row}_first + (ROWS - 1), {self.access.size(self.parts.row)} - 1)")
-        high = f"min({size}, {b.high})" if b.high else size
-        out(f"last = max((({high}) + (COLUMNS - 1)) // COLUMNS, 1) - 1")
-        out(f"low = min(max({b.low}, 0) // COLUMNS, last)" if b.low else "low = 0")
 
     def whole(self) -> str:
         """Whether all elements of a block exist and the condition holds for them."""
@@ -229,57 +201,49 @@ class KernelPrinter(TilePrinter):
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
-    def producer(self, role: str) -> None:
-        out, body = self.out, self.tiles.bodies[role]
-        out("stage = 0", "phase = 1")
-        out(*(["stay_phase = 1"] if role == "producer" else []))
-        with self.each_tile():
-            if role == "values":
-                self.tile_values([op.source for op in inner(body) if isinstance(op, Load)], [])
-            for op in body:
-                if isinstance(op, For):
-                    out("block = low")
-                    with out.block("while block <= last:"):
-                        self.ring(op)
-                        out("block = opaque(block + 1)")
-                elif isinstance(op, Free):
-                    size = self.sizes.stay_bytes
-                    out("mbarrier_wait(stay_free, stay_phase)", "stay_phase ^= 1")
-                    out(f"mbarrier_expect_tx(stay_full, {size})")
-                elif isinstance(op, Load):
-                    self.box(op.tile, "0", "stay_full")
+    def ring(self, tile: str) -> Ring:
+        """What stays has a barrier of its own; boxes of a stage have one each, and one that says that all are read."""
+        step = "phase ^= stage == STAGES - 1", "stage = (stage + 1) % STAGES"
+        if tile in self.parts.boxes and not self.parts.boxes[tile].streamed:
+            return Ring("stay_full", "stay_free", "stay_phase", ("stay_phase ^= 1",), single=True)
+        name = "values" if tile in self.vectors.values() else operand_name(tile)
+        return Ring(f"{name}_full + 8 * stage", "free + 8 * stage", "phase", step)
 
-    def ring(self, loop: For) -> None:
+    def fill(self, op: For) -> None:
         out = self.out
-        out("mbarrier_wait(free + 8 * stage, phase)")
-        loads = [op for op in loop.body if isinstance(op, Load)]
-        for op in (op for op in loads if op.box):
-            size = self.sizes.bytes_of(op.tile)
-            full = f"{operand_name(op.tile)}_full + 8 * stage"
-            out(f"mbarrier_expect_tx({full}, {size})")
-            self.box(op.tile, f"{size} * stage", full)
-        values = [op for op in loads if not op.box]
-        if values:
-            self.computed(values)
-        out("phase ^= stage == STAGES - 1", "stage = (stage + 1) % STAGES")
+        out("block = low")
+        with out.block("while block <= last:"):
+            self.produce(op.body)
+            values = [x for x in op.body if isinstance(x, Load) and not x.box]
+            if values:
+                self.computed(values)
+            out("phase ^= stage == STAGES - 1", "stage = (stage + 1) % STAGES", "block = opaque(block + 1)")
 
-    def box(self, name: str, offset: str, full: str) -> None:
+    def free(self, op: Free) -> None:
+        ring = self.ring(op.tiles[0])
+        self.out(*ring.freed, *([ring.expected(self.sizes.stay_bytes)] if ring.single else []))
+
+    def load(self, op: Load) -> None:
         """A tile, in chunks of 64 columns."""
-        b, s = self.parts.boxes[name], self.sizes
-        m = self.maps[self.boxes.index(name)]
+        if not op.box:
+            return
+        b, size, ring = self.parts.boxes[op.tile], self.sizes.bytes_of(op.tile), self.ring(op.tile)
+        number, load, place = (
+            self.boxes.index(op.tile),
+            f"load_{operand_name(op.tile)}",
+            f"{operand_name(op.tile)}_tile",
+        )
+        m = self.maps[number]
         starts = {self.parts.row: f"{self.row}_first", self.parts.stream: "block * COLUMNS"}
-        rows = s.length(b.axes[0], self.parts)
-        batch = [f"i_{axis_name(a)}" for a in reversed(b.leaf.attr.axes) if a not in b.axes]
-        load = f"load_{operand_name(name)}"
-        self.shapes[load] = f"tma_load({len(b.leaf.attr.axes)})"
-        maps = f"maps + {128 * self.boxes.index(name)}" if self.boxes.index(name) else "maps"
-        for chunk in range(m.count):
-            first = starts.get(b.axes[1])
-            at = f"{first} + {CHUNK * chunk}" if first and chunk else first or str(CHUNK * chunk)
-            at = ", ".join([at, starts.get(b.axes[0], "0"), *batch])
-            place = f"{operand_name(name)}_tile" + (f" + {offset}" if offset != "0" else "")
-            place += f" + {chunk * rows * 128}" if chunk else ""
-            self.out(f"{load}({place}, {maps}, {full}, {at})")
+        first, row = starts.get(b.axes[1]), starts.get(b.axes[0], "0")
+        self.shapes[load] = f"tma_load({m.rank})"
+        if not ring.single:
+            self.out(ring.expected(size))
+            place += f" + {size} * stage"
+        for k in range(m.count):
+            column = at(first, CHUNK * k) if first else str(CHUNK * k)
+            where = at(place, k * m.rows * 128), map_at(number), ring.full
+            self.out(f"{load}({', '.join([*where, column, row, *indices(m)])})")
 
     def computed(self, loads: Sequence[Load]) -> None:
         """Values of the stream, by some warps: 0 beyond its end. All of a thread's are loaded before one is stored,
@@ -307,8 +271,7 @@ class KernelPrinter(TilePrinter):
 
     def consumer(self) -> None:
         out, s = self.out, self.sizes
-        out(*(["setmaxnreg_inc()"] if s.consumers > 1 else []))
-        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
+        self.consumer_head()
         out("stay_phase = 0", "stage = 0", "phase = 0")
         out(self.registers)
         for name, held in self.held.items():
@@ -320,8 +283,7 @@ class KernelPrinter(TilePrinter):
         with self.each_tile():
             out(f"row = {self.row}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
             self.mapped_values()
-            for op in self.tiles.bodies["consumers"]:
-                self.consume(op)
+            self.consume(self.tiles.bodies["consumers"])
 
     def mapped_values(self) -> None:
         """What maps read that is the same for a row or for a tile."""
@@ -365,50 +327,26 @@ class KernelPrinter(TilePrinter):
             else:
                 stack += n.args
 
-    def consume(self, op: Op) -> None:
-        out = self.out
-        if isinstance(op, Clear):
-            with out.block(f"for k in range({self.tiles.tiles[op.tile].lengths[1] // 2}):"):
-                out(f"{op.tile}[k] = f32(0)")
-        elif isinstance(op, Wait):
-            self.wait(op)
-        elif isinstance(op, For):
-            self.stream_loop(op)
-        elif isinstance(op, Arrive):
-            self.arrive(op)
-        elif isinstance(op, Store):
-            self.store(op)
-        else:
-            raise Outside(f"{type(op).__name__.lower()} is not lowered to wgmma")
+    def clear(self, op: Clear) -> None:
+        with self.out.block(f"for k in range({self.tiles.tiles[op.tile].lengths[1] // 2}):"):
+            self.out(f"{op.tile}[k] = f32(0)")
 
-    def stream_loop(self, loop: For) -> None:
+    def loop(self, op: For) -> None:
         out, s = self.out, self.stream
         with out.block("for block in range(low, last + 1):"):
             out(f"{s}_first = block * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
-            for op, after in zip(loop.body, (*loop.body[1:], None), strict=True):
-                if isinstance(op, Wait) and op.products and isinstance(after, Map):
+            for x, after in zip(op.body, (*op.body[1:], None), strict=True):
+                if isinstance(x, Wait) and x.products and isinstance(after, Map):
                     self.preloaded(after)
-                if isinstance(op, Map):
-                    self.map(op)
-                elif isinstance(op, Convert):
-                    self.convert(op)
-                elif isinstance(op, Mma):
-                    self.multiply(op)
-                elif isinstance(op, Wait):
-                    self.wait(op)
-                else:
-                    self.consume(op)
+                self.consume((x,))
 
     def wait(self, op: Wait) -> None:
         if op.products:
             for tile in op.tiles:
                 self.wait_product(tile, op.under_way)
-        elif all(t in self.parts.boxes and not self.parts.boxes[t].streamed for t in op.tiles):
-            self.out("mbarrier_wait(stay_full, stay_phase)", "stay_phase ^= 1")
-        elif op.tiles[0] in self.vectors.values():
-            self.out("mbarrier_wait(values_full + 8 * stage, phase)")  # of all; a second wait returns at once
-        else:
-            self.out(*(f"mbarrier_wait({operand_name(name)}_full + 8 * stage, phase)" for name in op.tiles))
+            return
+        for ring in dict.fromkeys(map(self.ring, op.tiles)):
+            self.out(*ring.filled)
 
     def wait_product(self, tile: str, groups: int) -> None:
         size = self.tiles.tiles[tile].lengths[1] // 2
@@ -425,22 +363,16 @@ class KernelPrinter(TilePrinter):
         across = box.axes[1] != op.over if op.fresh else box.axes[1] != p.stream
         rows = s.length(box.axes[0], p)
         right = f"descriptor(stage_at({operand_name(op.right)}_tile, {size}, stage), {rows * 128 if across else 16})"
-        kind = "shared" if op.fresh else "registers"
-        name = f"multiply_{op.tile}"
-        more = f'"{kind}", rows={s.rows}, b_rows={rows}, fresh={op.fresh}, transposed={across}'
-        self.shapes[name] = f'tile_product({columns}, {terms}, "{p.dtype}", {more})'
+        kind, name = "shared" if op.fresh else "registers", f"multiply_{op.tile}"
+        more = {"rows": s.rows, "b_rows": rows, "fresh": op.fresh, "transposed": across}
+        self.shapes[name] = multiplied(columns, terms, p.dtype, kind, **more)
         left = f"{op.left.removesuffix(chr(39))}_words"
         if op.fresh:
             left = f"descriptor({operand_name(op.left)}_tile + 8192 * warpgroup, 16)"
         self.out(f"{name}({op.tile}, {left}, {right})")
 
     def arrive(self, op: Arrive) -> None:
-        stays = all(t in self.parts.boxes and not self.parts.boxes[t].streamed for t in op.tiles)
-        if stays:
-            self.out("mbarrier_arrive(stay_free, leader)")
-            return
-        self.out("mbarrier_arrive(free + 8 * stage, leader)")
-        self.out("phase ^= stage == STAGES - 1", "stage = (stage + 1) % STAGES")
+        self.out(*self.ring(op.tiles[0]).given_back)
 
     def convert(self, op: Convert) -> None:
         held = self.held[op.source]
@@ -522,6 +454,11 @@ class KernelPrinter(TilePrinter):
     # --- results -----------------------------------------------------------------------------------------------------
 
     def store(self, op: Store) -> None:
+        for x in self.tiles.bodies["consumers"]:
+            if isinstance(x, Store):
+                self.result(x)
+
+    def result(self, op: Store) -> None:
         out = self.out
         result = next(r for r in self.program.results if r.name == op.result)
         column = next(a for a in result.axes if a in self.program.columns)
