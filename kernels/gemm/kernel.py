@@ -147,13 +147,11 @@ class GemmKernel(TilePrinter, Warpgroups):
     def makers(self) -> dict[str, str]:
         p = self.plan
         wide = p.columns * p.products
-        more = {"rows": p.left_rows, "b_rows": wide} | ({"transposed": p.flat} if p.flat else {})
-        more |= {"a_rows": p.brought} if p.brought else {}
-        more |= {"tiles": p.products} if p.products > 1 else {}
-        shape = wide, CHUNK * p.deep, p.dtype, "shared"
+        words = {"transposed": p.flat, "a_rows": p.brought, "tiles": p.products if p.products > 1 else 0}
+        shape = {"rows": p.left_rows, "b_rows": wide} | {word: n for word, n in words.items() if n}
         lines = {
-            "multiply": multiplied(*shape, **more),
-            "multiply_add": multiplied(*shape, **more, fresh=False),
+            "multiply": multiplied(wide, CHUNK * p.deep, p.dtype, "shared", shape),
+            "multiply_add": multiplied(wide, CHUNK * p.deep, p.dtype, "shared", {**shape, "fresh": False}),
             "sums_wait_0": f"wgmma_wait(0, {p.columns // 2})",
             "sums_wait_1": f"wgmma_wait(1, {p.columns // 2})",
             **registers(WAITING if self.prologue else 0),

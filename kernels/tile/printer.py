@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -90,7 +90,7 @@ class TilePrinter:
 
         return bounds(condition, row, stream, prints)
 
-    def located(self, batch: Sequence[str], axis: str, tile: str = "tile", across: str = "") -> None:
+    def located(self, batch: tuple[str, ...], axis: str, tile: str = "tile", across: str = "") -> None:
         """Which batch a tile is of, and its rows. `across`: which rows, of those of a section of the batches that is
         taken row by row, where a condition makes rows differ in length."""
         out, row, blocks = self.out, axis_name(axis), self.fix("row_blocks")

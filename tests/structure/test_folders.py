@@ -76,6 +76,8 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
     (
         "redalg.engine.slots.SlotBackend",
         "redalg.kernels.cpu.kernel.CpuKernel",
+        "redalg.kernels.gemm.chain._Meeting",
+        "redalg.kernels.gemm.kernel.GemmKernel",
         "redalg.kernels.gemm.prologue.Prologue",
         "redalg.kernels.rows.kernel.Kernel",
         "redalg.kernels.rows.outer.OuterKernel",

@@ -46,14 +46,14 @@ def shapes(made: Class, plan: TensorPlan) -> dict[str, str]:
     rows = {"rows": plan.rows, "b_rows": plan.columns}
     values = {"b_rows": plan.columns, "fresh": False, "transposed": True}
     lines = {
-        "multiply": multiplied(plan.columns, terms, made.dtype, left, **rows),
-        "multiply_values": multiplied(plan.own_columns, plan.columns, made.dtype, "shared" if wide else "", **values),
+        "multiply": multiplied(plan.columns, terms, made.dtype, left, rows),
+        "multiply_values": multiplied(plan.own_columns, plan.columns, made.dtype, "shared" if wide else "", values),
         "scores_wait_0": f"wgmma_wait(0, {plan.columns // 2})",
         "scores_wait_1": f"wgmma_wait(1, {plan.columns // 2})",
         "sums_wait_0": f"wgmma_wait(0, {plan.own_columns // 2}{held})",
         "sums_wait_1": f"wgmma_wait(1, {plan.own_columns // 2})",
         **registers(),
-        "multiply_add": multiplied(plan.columns, terms, made.dtype, left, **rows, fresh=False),
+        "multiply_add": multiplied(plan.columns, terms, made.dtype, left, {**rows, "fresh": False}),
     }
     for m in maps_of(made, plan):
         if m.tile is Tile.RESULT:

@@ -9,7 +9,7 @@ mbarrier's first one returns at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -63,8 +63,9 @@ def registers(waiting: int = 0) -> dict[str, str]:
     }
 
 
-def multiplied(columns: int, terms: int, dtype: str, left: str = "", **more: object) -> str:
-    """What makes a product of tiles, whose sums lie in the registers of a warpgroup."""
+def multiplied(columns: int, terms: int, dtype: str, left: str, more: Mapping[str, object]) -> str:
+    """What makes a product of tiles, whose sums lie in the registers of a warpgroup; `left`: where its left operand
+    is, "" for registers, unsaid."""
     words = (f', "{left}"' if left else "") + "".join(f", {name}={value}" for name, value in more.items())
     return f'tile_product({columns}, {terms}, "{dtype}"{words})'
 

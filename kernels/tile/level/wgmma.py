@@ -365,7 +365,7 @@ class KernelPrinter(TilePrinter, Warpgroups):
         right = f"descriptor(stage_at({operand_name(op.right)}_tile, {size}, stage), {rows * 128 if across else 16})"
         kind, name = "shared" if op.fresh else "registers", f"multiply_{op.tile}"
         more = {"rows": s.rows, "b_rows": rows, "fresh": op.fresh, "transposed": across}
-        self.shapes[name] = multiplied(columns, terms, p.dtype, kind, **more)
+        self.shapes[name] = multiplied(columns, terms, p.dtype, kind, more)
         left = f"{op.left.removesuffix(chr(39))}_words"
         if op.fresh:
             left = f"descriptor({operand_name(op.left)}_tile + 8192 * warpgroup, 16)"
