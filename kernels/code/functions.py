@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -33,6 +33,7 @@ LLVM: dict[Any, Any] = {
     types.uint64: I64,
     types.boolean: I1,
 }
+LETTERS = {"f32": "f", "f64": "d", "i32": "r", "u32": "r", "i64": "l", "u64": "l"}  # registers, in constraints
 Body = Callable[..., Any]  # (context, builder, signature, arguments) -> the value, None where there is none
 
 
@@ -71,7 +72,7 @@ def numeric(name: str, takes: Sequence[str], gives: str, body: Callable[..., Any
             real_argument(name, a, kind)
         return result(*wanted), lambda context, b, sig, args: body(b, *args)
 
-    return function(name, " ".join("abcd"[: len(takes)]), typed)
+    return function(name, " ".join("abcdefghijklmnop"[: len(takes)]), typed)
 
 
 def real_argument(name: str, given: Any, wanted: Any) -> None:
@@ -91,15 +92,38 @@ def inline(b: Any, text: str, constraints: str, result: Any, args: Sequence[Any]
     return b.call(ir.InlineAsm(shape, text, constraints, effects), list(args), attrs=attributes)
 
 
-def instruction(name: str, text: str, constraints: str, gives: str = "", takes: Sequence[str] = ()) -> Any:
-    """One PTX instruction with effects, as a function."""
+def instruction(name: str, text: str, takes: str = "", gives: str = "", memory: bool = True) -> Any:
+    """PTX with effects as a function of numbers, whose kinds stand with spaces between them. `memory`: it reads or
+    writes some, or orders what others do."""
+    kinds = takes.split()
     result = LLVM[KINDS[gives]] if gives else VOID
+    constraints = constrained(kinds, gives, memory)
 
     def body(b: Any, *args: Any) -> Any:
         found = inline(b, text, constraints, result, args, effects=True)
         return found if gives else None
 
-    return numeric(name, takes, gives, body)
+    return numeric(name, kinds, gives, body)
+
+
+def constrained(takes: Sequence[str], gives: str = "", memory: bool = False) -> str:
+    """The registers of PTX in place: of its result, of its arguments.
+
+    >>> constrained(["u64", "f32"], "i32", True)
+    '=r,l,f,~{memory}'
+    """
+    return ",".join([*(["=" + LETTERS[gives]] if gives else []), *(LETTERS[k] for k in takes), *["~{memory}"] * memory])
+
+
+def lazy(module: str, makers: Mapping[str, Callable[[], Any]], made: dict[str, Any]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module whose functions are made when they are first asked for."""
+
+    def found(name: str) -> Any:
+        if name not in makers:
+            raise AttributeError(f"module {module!r} has no function {name!r}")
+        return made.setdefault(name, makers[name]())
+
+    return found
 
 
 def as_width(b: Any, value: Any, wanted: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redalg.kernels.code.functions import lazy
 from redalg.kernels.cuda.intrinsics import async_copies, cluster, memory, packed_keys, warp
 from redalg.kernels.cuda.intrinsics.memory import POINTEE
 
@@ -31,7 +32,4 @@ def names() -> tuple[str, ...]:
     return tuple(_MAKERS)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MAKERS:
-        raise AttributeError(f"module {__name__!r} has no function {name!r}")
-    return globals().setdefault(name, _MAKERS[name]())
+__getattr__ = lazy(__name__, _MAKERS, globals())

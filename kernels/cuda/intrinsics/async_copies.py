@@ -24,12 +24,12 @@ MEMORY = "~{memory}"
 
 def sent() -> Any:
     """``cp_async_commit()``."""
-    return instruction("cp_async_commit", "cp.async.commit_group;", MEMORY)
+    return instruction("cp_async_commit", "cp.async.commit_group;")
 
 
 def left(groups: int, name: str = "cp_async_wait") -> Any:
     """A function that waits until at most `groups` groups of this thread's copies are under way."""
-    return instruction(name, f"cp.async.wait_group {groups};", MEMORY)
+    return instruction(name, f"cp.async.wait_group {groups};")
 
 
 def _copy(name: str, size: int) -> Any:
@@ -49,7 +49,7 @@ def _copy(name: str, size: int) -> Any:
 
 
 def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
-    yield "cp_async_wait_all", partial(instruction, "cp_async_wait_all", "cp.async.wait_all;", MEMORY)
+    yield "cp_async_wait_all", partial(instruction, "cp_async_wait_all", "cp.async.wait_all;")
     yield "cp_async_commit", sent
     for n in range(1, MOST_DISTANCE + 1):
         yield f"cp_async_wait_{n}", partial(left, n, f"cp_async_wait_{n}")

@@ -179,13 +179,11 @@ BARRIER = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.
 MAKERS: dict[str, Callable[[], Any]] = {
     "cluster_rank": partial(_register, "cluster_rank", "cluster_ctarank"),
     "cluster_size": partial(_register, "cluster_size", "cluster_nctarank"),
-    "cluster_sync": partial(instruction, "cluster_sync", BARRIER, "~{memory}"),
-    "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.relaxed.aligned;", "~{memory}"),
-    "cluster_wait": partial(instruction, "cluster_wait", "barrier.cluster.wait.acquire.aligned;", "~{memory}"),
-    "kernel_before_wait": partial(instruction, "kernel_before_wait", "griddepcontrol.wait;", "~{memory}"),
-    "kernel_behind_launch": partial(
-        instruction, "kernel_behind_launch", "griddepcontrol.launch_dependents;", "~{memory}"
-    ),
+    "cluster_sync": partial(instruction, "cluster_sync", BARRIER),
+    "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.relaxed.aligned;"),
+    "cluster_wait": partial(instruction, "cluster_wait", "barrier.cluster.wait.acquire.aligned;"),
+    "kernel_before_wait": partial(instruction, "kernel_before_wait", "griddepcontrol.wait;"),
+    "kernel_behind_launch": partial(instruction, "kernel_behind_launch", "griddepcontrol.launch_dependents;"),
     "splits_sync": _splits_sync,
     "atomic_inc_acq_rel": _atomic_inc,
     **{f"dsm_load_{k}": partial(_dsm_load, k) for k in REGISTER},

@@ -40,6 +40,7 @@ from redalg.kernels.code.functions import (
     compute_capability,
     function,
     inline,
+    lazy,
     numeric,
     real_argument,
 )
@@ -295,7 +296,4 @@ def names() -> tuple[str, ...]:
     return tuple(_MAKERS)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MAKERS:
-        raise AttributeError(f"module {__name__!r} has no function {name!r}")
-    return globals().setdefault(name, _MAKERS[name]())
+__getattr__ = lazy(__name__, _MAKERS, globals())

@@ -21,7 +21,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from redalg.kernels.code.functions import F32, I32, I64, VOID, Body, function, inline, instruction
+from redalg.kernels.code.functions import F32, I32, I64, VOID, Body, function, inline, instruction, lazy
 from redalg.kernels.cuda.intrinsics.async_copies import left, sent
 from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, TYPE, _data, _read, _write
 
@@ -283,18 +283,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "shared_start": _shared_start,
     "left_lane": _left_lane,
     "right_lane": _right_lane,
-    "this_thread": partial(instruction, "this_thread", "mov.u32 $0, %tid.x;", f"=r,{MEMORY}", "i32"),
+    "this_thread": partial(instruction, "this_thread", "mov.u32 $0, %tid.x;", "", "i32"),
     "cp_async_commit": sent,
 }
 FACTORIES = ("cp_async_wait", "left_load", "tile_copy", "tile_product")
 
 
-def names() -> tuple[str, ...]:
-    """Every function of this module that has one shape."""
-    return tuple(MAKERS)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in MAKERS:
-        raise AttributeError(f"module {__name__!r} has no function {name!r}")
-    return globals().setdefault(name, MAKERS[name]())
+__getattr__ = lazy(__name__, MAKERS, globals())

@@ -38,6 +38,7 @@ from redalg.kernels.code.functions import (
     compute_capability,
     function,
     inline,
+    lazy,
     numeric,
 )
 from redalg.kernels.cuda.intrinsics.conversions import FORMAT, FP8
@@ -342,12 +343,4 @@ MAKERS: dict[str, Callable[[], Any]] = {
 FACTORIES = ("converted_load", "converted_product", "lanes_sorted")
 
 
-def names() -> tuple[str, ...]:
-    """Every function of this module that has one shape."""
-    return tuple(MAKERS)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in MAKERS:
-        raise AttributeError(f"module {__name__!r} has no function {name!r}")
-    return globals().setdefault(name, MAKERS[name]())
+__getattr__ = lazy(__name__, MAKERS, globals())

@@ -122,7 +122,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "lane_id": _lane_id,
     "and_i32": _and,
     "group_mask": _group_mask,
-    "syncwarp": lambda: instruction("syncwarp", "bar.warp.sync -1;", "~{memory}"),
+    "syncwarp": lambda: instruction("syncwarp", "bar.warp.sync -1;"),
 }
 for _kind in KINDS:
     for _mode in MODES:

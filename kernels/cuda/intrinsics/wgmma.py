@@ -26,10 +26,12 @@ from redalg.kernels.code.functions import (
     LLVM,
     VOID,
     Body,
+    constrained,
     function,
     inline,
     instruction,
     kind_of,
+    lazy,
     numeric,
 )
 
@@ -171,7 +173,7 @@ def wgmma_wait(groups: int, count: int, held: int = 0) -> Any:
 def setmaxnreg(count: int, more: bool) -> Any:
     """``set()``: from here on each thread of the warpgroup has `count` registers, more or fewer than before."""
     text = f"setmaxnreg.{'inc' if more else 'dec'}.sync.aligned.u32 {count};"
-    return instruction("setmaxnreg", text, MEMORY)
+    return instruction("setmaxnreg", text)
 
 
 def _load_text(dimensions: int, first: int, offsets: int, multicast: str) -> str:
@@ -191,13 +193,7 @@ def tma_multicast(dimensions: int, offsets: int = 0) -> Any:
     `tma_load`."""
     count = dimensions + offsets
     text = f"{{ .reg .b16 to; cvt.u16.u32 to, $3;{_load_text(dimensions, 4, offsets, 'to')} }}"
-    takes = (types.int32, types.uint64, types.int32, types.int32, *[types.int32] * count)
-
-    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-        inline(b, text, "r,l,r,r," + "r," * count + MEMORY, VOID, args, effects=True)
-
-    names = "address map barrier blocks " + " ".join(f"at{k}" for k in range(count))
-    return function("tma_multicast", names, lambda *_: (types.void(*takes), body))
+    return instruction("tma_multicast", text, "i32 u64 i32 i32" + " i32" * count)
 
 
 def tma_load(dimensions: int, pair: bool = False, offsets: int = 0) -> Any:
@@ -210,14 +206,7 @@ def tma_load(dimensions: int, pair: bool = False, offsets: int = 0) -> Any:
     count = dimensions + offsets
     text = _load_text(dimensions, 3, offsets, "both" if pair else "")
     text = f"{{{' .reg .b16 both; mov.b16 both, 3;' * pair}{text} }}" if pair or offsets else text[1:]
-    constraints = "r,l,r," + "r," * count + MEMORY
-    takes = (types.int32, types.uint64, types.int32, *[types.int32] * count)
-
-    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-        inline(b, text, constraints, VOID, args, effects=True)
-
-    names = "address map barrier " + " ".join(f"at{k}" for k in range(count))
-    return function("tma_load", names, lambda *_: (types.void(*takes), body))
+    return instruction("tma_load", text, "i32 u64 i32" + " i32" * count)
 
 
 def tma_store(dimensions: int) -> Any:
@@ -228,14 +217,7 @@ def tma_store(dimensions: int) -> Any:
     places = ", ".join(f"${2 + k}" for k in range(dimensions))
     text = f"cp.async.bulk.tensor.{dimensions}d.global.shared::cta.bulk_group [$1, {{{places}}}], [$0];"
     text += " cp.async.bulk.commit_group;"
-    constraints = "r,l," + "r," * dimensions + MEMORY
-    takes = (types.int32, types.uint64, *[types.int32] * dimensions)
-
-    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-        inline(b, text, constraints, VOID, args, effects=True)
-
-    names = "address map " + " ".join(f"at{k}" for k in range(dimensions))
-    return function("tma_store", names, lambda *_: (types.void(*takes), body))
+    return instruction("tma_store", text, "i32 u64" + " i32" * dimensions)
 
 
 # --- functions of one shape ------------------------------------------------------------------------------------------
@@ -270,97 +252,37 @@ def _descriptor() -> Any:
     return numeric("descriptor", ("i32", "i32"), "u64", body)
 
 
-def _pack(dtype: str) -> Any:
-    """``pack_<dtype>(a, b)``: two numbers, rounded once, in one word, `a` in its lower half."""
-    text = f"cvt.rn.{TYPE[dtype]}x2.f32 $0, $2, $1;"
-    return numeric(f"pack_{dtype}", ("f32", "f32"), "u32", lambda b, x, y: inline(b, text, "=r,f,f", I32, [x, y]))
+def _loaded(name: str, text: str, count: int, letter: str, kind: Any) -> Any:
+    """``name(array, k, address)``: array[k] and those after it, `count` of them from shared memory."""
+    text = text.format("{" + ", ".join(f"${j}" for j in range(count)) + f"}}, [${count}]")
+    constraints = f"={letter}," * count + f"r,{MEMORY}"
 
-
-def _load_matrices() -> Any:
-    """``ldmatrix_x4(words, k, address)``: words[k … k + 3], the fragments of a 16 × 16 part of a left operand."""
-
-    def typed(words: Any, k: Any, address: Any) -> tuple[Any, Body]:
+    def typed(array: Any, k: Any, address: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
-            shape = ir.LiteralStructType([I32] * 4)
-            made = inline(b, text, f"=r,=r,=r,=r,r,{MEMORY}", shape, [args[2]], effects=True)
-            data = _data(context, b, sig.args[0], args[0])
-            for j in range(4):
-                b.store(b.extract_value(made, j), b.gep(data, [b.add(args[1], I64(j))]))
-
-        return types.void(words, types.int64, types.int32), body
-
-    return function("ldmatrix_x4", "words k address", typed)
-
-
-def _store_matrices() -> Any:
-    """``stmatrix_x4(address, a, b, c, d)``: words of four 8 × 8 matrices to rows of 16 bytes in shared memory."""
-    text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
-    takes = (types.int32, *[types.uint32] * 4)
-
-    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-        inline(b, text, f"r,r,r,r,r,{MEMORY}", VOID, args, effects=True)
-
-    return function("stmatrix_x4", "address a b c d", lambda *_: (types.void(*takes), body))
-
-
-def _peer_store_quad() -> Any:
-    """``peer_store_quad(address, rank, a, b, c, d)``: 16 bytes to the same address of another block of the cluster."""
-    takes = (types.int32, types.int32, *[types.float32] * 4)
-
-    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-        inline(b, PEER_STORE, f"r,r,f,f,f,f,{MEMORY}", VOID, args, effects=True)
-
-    return function("peer_store_quad", "address rank a b c d", lambda *_: (types.void(*takes), body))
-
-
-def _copy_vector() -> Any:
-    """``copy_vector(pointer, index, address)``: 16 bytes from shared memory to element `index` and those after it."""
-    text = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }"
-
-    def typed(pointer: Any, index: Any, address: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
-            inline(b, text, f"l,r,{MEMORY}", VOID, [place, args[2]], effects=True)
-
-        return types.void(pointer, types.int64, types.int32), body
-
-    return function("copy_vector", "pointer index address", typed)
-
-
-def _bulk_store() -> Any:
-    """``bulk_store(pointer, index, address, size)``: so many bytes from shared memory to element `index` and those
-    after it, in multiples of 16 from a multiple of 16 on.
-
-    They belong to the copy engine until the same thread has passed ``tma_store_wait``.
-    """
-    text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2; cp.async.bulk.commit_group;"
-
-    def typed(pointer: Any, index: Any, address: Any, size: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
-            inline(b, text, f"l,r,r,{MEMORY}", VOID, [place, args[2], args[3]], effects=True)
-
-        return types.void(pointer, types.int64, types.int32, types.int32), body
-
-    return function("bulk_store", "pointer index address size", typed)
-
-
-def _load_numbers(name: str, count: int) -> Any:
-    """``name(numbers, k, address)``: numbers[k] and those after it, from a multiple of as many bytes on."""
-
-    def typed(numbers: Any, k: Any, address: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            shape = ir.LiteralStructType([F32] * count)
-            text = f"ld.shared.v{count}.f32 {{{', '.join(f'${j}' for j in range(count))}}}, [${count}];"
-            made = inline(b, text, "=f," * count + f"r,{MEMORY}", shape, [args[2]], effects=True)
+            made = inline(b, text, constraints, ir.LiteralStructType([kind] * count), [args[2]], effects=True)
             data = _data(context, b, sig.args[0], args[0])
             for j in range(count):
                 b.store(b.extract_value(made, j), b.gep(data, [b.add(args[1], I64(j))]))
 
-        return types.void(numbers, types.int64, types.int32), body
+        return types.void(array, types.int64, types.int32), body
 
-    return function(name, "numbers k address", typed)
+    return function(name, "array k address", typed)
+
+
+def _of_element(name: str, text: str, takes: str = "", gives: str = "") -> Any:
+    """``name(pointer, index, …)``: PTX over the address of an element of an array in memory, and numbers."""
+    kinds = takes.split()
+    constraints, result = constrained(["u64", *kinds], gives, True), LLVM[kind_of(gives)] if gives else VOID
+
+    def typed(pointer: Any, index: Any, *_: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            found = inline(b, text, constraints, result, [place, *args[2:]], effects=True)
+            return found if gives else None
+
+        return (kind_of(gives) if gives else types.void)(pointer, types.int64, *map(kind_of, kinds)), body
+
+    return function(name, f"pointer index {' '.join('abcd'[: len(kinds)])}", typed)
 
 
 def _stage_at() -> Any:
@@ -371,22 +293,10 @@ def _stage_at() -> Any:
     return numeric("stage_at", ("i32", "i32", "i32"), "i32", lambda b, first, size, k: b.add(first, b.mul(size, k)))
 
 
-def _count(text: str, constraints: str, names: str, takes: Sequence[Any], gives: Any = types.void) -> Any:
-    """A function of a counter in global memory, ``(pointer, index, …)``. Its address is $1, or $0 if it gives none."""
-
-    def typed(pointer: Any, index: Any, *_: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
-            found = inline(b, text, constraints, VOID if gives is types.void else I32, [place, *args[2:]], effects=True)
-            return None if gives is types.void else found
-
-        return gives(pointer, types.int64, *takes), body
-
-    return function("count", f"pointer index {names}", typed)
-
-
-def _pure(name: str, text: str, constraints: str, gives: str, takes: Sequence[str]) -> Any:
-    return numeric(name, takes, gives, lambda b, *a: inline(b, text, constraints, LLVM[kind_of(gives)], a))
+def _pure(name: str, text: str, takes: str, gives: str) -> Any:
+    kinds = takes.split()
+    constraints, result = constrained(kinds, gives), LLVM[kind_of(gives)]
+    return numeric(name, kinds, gives, lambda b, *a: inline(b, text, constraints, result, a))
 
 
 def _convert() -> Any:
@@ -427,73 +337,74 @@ COUNT_WAIT = (
     "{ .reg .pred p; .reg .b32 v; W: ld.acquire.gpu.global.s32 v, [$0]; setp.ge.s32 p, v, $1; @p bra D; "
     "nanosleep.u32 40; bra W; D: fence.proxy.async.global; }"
 )
-_do = partial(partial, instruction)
+INSTRUCTIONS = {  # text, what it takes, what it gives; all order memory
+    # The descriptor of a tensor, to the cache that copies look it up in: 128 bytes that the first copy would wait for.
+    "prefetch_map": ("prefetch.tensormap [$0];", "u64"),
+    "mbarrier_init": ("mbarrier.init.shared::cta.b64 [$0], $1;", "i32 i32"),
+    "fence_mbarrier_init": ("fence.mbarrier_init.release.cluster;",),
+    "mbarrier_expect_tx": ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "i32 i32"),
+    "mbarrier_wait": (WAIT, "i32 i32"),
+    "mbarrier_wait_cluster": (WAIT_CLUSTER, "i32 i32"),
+    "mbarrier_arrive": (ARRIVE, "i32 i32"),
+    "mbarrier_arrive_pair": (ARRIVE_PAIR, "i32 i32"),
+    "mbarrier_arrive_peer": (ARRIVE_PEER, "i32 i32 i32"),
+    "named_barrier_sync": ("bar.sync $0, $1;", "i32 i32"),
+    "named_barrier_arrive": ("bar.arrive $0, $1;", "i32 i32"),
+    "fence_cluster": ("fence.acq_rel.cluster;",),
+    "fence_proxy_async": ("fence.proxy.async.shared::cta;",),
+    # What this thread wrote, before bulk copies that follow a barrier, a `counter_add_release` of any of its threads
+    # and a `counter_wait_acquire`: the count releases what all of them wrote before the barrier.
+    "fence_proxy_async_global": ("fence.proxy.async.global;",),
+    "tma_store_wait": ("cp.async.bulk.wait_group.read 0;",),
+    "shared_load_b32": ("ld.shared.b32 $0, [$1];", "i32", "i32"),
+    "shared_store_b32": ("st.shared.b32 [$0], $1;", "i32 i32"),
+    "shared_load_f32": ("ld.shared.f32 $0, [$1];", "i32", "f32"),
+    "shared_store_f32": ("st.shared.f32 [$0], $1;", "i32 f32"),
+    # 16 bytes to the same address of another block of the cluster: (address, rank, a, b, c, d)
+    "peer_store_quad": (PEER_STORE, "i32 i32 f32 f32 f32 f32"),
+    # words of four 8 × 8 matrices to rows of 16 bytes in shared memory: (address, a, b, c, d)
+    "stmatrix_x4": ("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};", "i32 u32 u32 u32 u32"),
+}
+OF_ELEMENTS = {
+    # 16 bytes from shared memory to an element and those after it: (pointer, index, address)
+    "copy_vector": (
+        "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }",
+        "i32",
+    ),
+    # So many bytes from shared memory to an element and those after it, in multiples of 16 from a multiple of 16 on:
+    # (pointer, index, address, size). They belong to the copy engine until the thread has passed `tma_store_wait`.
+    "bulk_store": (
+        "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2; cp.async.bulk.commit_group;",
+        "i32 i32",
+    ),
+    "counter_add_release": ("red.release.gpu.global.add.s32 [$0], 1;",),
+    "counter_wait_acquire": (COUNT_WAIT, "i32"),
+    "counter_add_acq_rel": ("atom.acq_rel.gpu.global.add.s32 $0, [$1], 1;", "", "i32"),
+}
+PURE = {  # without effects
+    # two numbers, rounded once, in one word, the first in its lower half
+    **{f"pack_{d}": (f"cvt.rn.{TYPE[d]}x2.f32 $0, $2, $1;", "f32 f32", "u32") for d in ("bfloat16", "float16")},
+    "quotient": ("div.u32 $0, $1, $2;", "i32 i32", "i32"),
+    "exp2_fast": ("ex2.approx.ftz.f32 $0, $1;", "f32", "f32"),
+    "fma_f32": ("fma.rn.f32 $0, $1, $2, $3;", "f32 f32 f32", "f32"),
+}
+MATRICES = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {};"  # the fragments of a 16 × 16 part of a left operand
 MAKERS: dict[str, Callable[[], Any]] = {
     "shared_base": _shared_base,
     "descriptor": _descriptor,
-    "ldmatrix_x4": _load_matrices,
-    "stmatrix_x4": _store_matrices,
-    "copy_vector": _copy_vector,
-    "bulk_store": _bulk_store,
-    "shared_load_pair": partial(_load_numbers, "shared_load_pair", 2),
-    "shared_load_quad": partial(_load_numbers, "shared_load_quad", 4),
-    "tma_store_wait": _do("tma_store_wait", "cp.async.bulk.wait_group.read 0;", MEMORY),
     "stage_at": _stage_at,
-    "pack_bfloat16": partial(_pack, "bfloat16"),
-    "pack_float16": partial(_pack, "float16"),
-    # The descriptor of a tensor, to the cache that copies look it up in: 128 bytes that the first copy would wait for.
-    "prefetch_map": _do("prefetch_map", "prefetch.tensormap [$0];", f"l,{MEMORY}", "", ("u64",)),
-    "mbarrier_init": _do(
-        "mbarrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")
-    ),
-    "fence_mbarrier_init": _do("fence_mbarrier_init", "fence.mbarrier_init.release.cluster;", MEMORY),
-    "mbarrier_expect_tx": _do(
-        "mbarrier_expect_tx",
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;",
-        f"r,r,{MEMORY}",
-        "",
-        ("i32", "i32"),
-    ),
-    "mbarrier_arrive": _do("mbarrier_arrive", ARRIVE, f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "mbarrier_arrive_pair": _do("mbarrier_arrive_pair", ARRIVE_PAIR, f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "mbarrier_arrive_peer": _do("mbarrier_arrive_peer", ARRIVE_PEER, f"r,r,r,{MEMORY}", "", ("i32", "i32", "i32")),
-    "mbarrier_wait_cluster": _do("mbarrier_wait_cluster", WAIT_CLUSTER, f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "fence_cluster": _do("fence_cluster", "fence.acq_rel.cluster;", MEMORY),
-    "peer_store_quad": _peer_store_quad,
-    "mbarrier_wait": _do("mbarrier_wait", WAIT, f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "named_barrier_sync": _do("named_barrier_sync", "bar.sync $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "named_barrier_arrive": _do("named_barrier_arrive", "bar.arrive $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "opaque": _do("opaque", "mov.b32 $0, $1;", "=r,r", "i32", ("i32",)),
-    "warp_uniform": _do("warp_uniform", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", "i32", ("i32",)),
-    "quotient": partial(_pure, "quotient", "div.u32 $0, $1, $2;", "=r,r,r", "i32", ("i32", "i32")),
-    "exp2_fast": partial(_pure, "exp2_fast", "ex2.approx.ftz.f32 $0, $1;", "=f,f", "f32", ("f32",)),
     "f32_i32": _convert,
     "has_bit": _has_bit,
-    "shared_load_b32": _do("shared_load_b32", "ld.shared.b32 $0, [$1];", f"=r,r,{MEMORY}", "i32", ("i32",)),
-    "shared_store_b32": _do("shared_store_b32", "st.shared.b32 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
-    "shared_load_f32": _do("shared_load_f32", "ld.shared.f32 $0, [$1];", f"=f,r,{MEMORY}", "f32", ("i32",)),
-    "shared_store_f32": _do("shared_store_f32", "st.shared.f32 [$0], $1;", f"r,f,{MEMORY}", "", ("i32", "f32")),
-    "fence_proxy_async": _do("fence_proxy_async", "fence.proxy.async.shared::cta;", MEMORY),
-    # What this thread wrote, before bulk copies that follow a barrier, a `counter_add_release` of any of its threads
-    # and a `counter_wait_acquire`: the count releases what all of them wrote before the barrier.
-    "fence_proxy_async_global": _do("fence_proxy_async_global", "fence.proxy.async.global;", MEMORY),
-    "counter_add_release": partial(_count, "red.release.gpu.global.add.s32 [$0], 1;", f"l,{MEMORY}", "", ()),
-    "counter_wait_acquire": partial(_count, COUNT_WAIT, f"l,r,{MEMORY}", "least", (types.int32,)),
-    "counter_add_acq_rel": partial(
-        _count, "atom.acq_rel.gpu.global.add.s32 $0, [$1], 1;", f"=r,l,{MEMORY}", "", (), types.int32
-    ),
-    "fma_f32": partial(_pure, "fma_f32", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
+    "opaque": partial(instruction, "opaque", "mov.b32 $0, $1;", "i32", "i32", False),
+    "warp_uniform": partial(instruction, "warp_uniform", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "i32", "i32", False),
+    "ldmatrix_x4": partial(_loaded, "ldmatrix_x4", MATRICES, 4, "r", I32),
+    "shared_load_pair": partial(_loaded, "shared_load_pair", "ld.shared.v2.f32 {};", 2, "f", F32),
+    "shared_load_quad": partial(_loaded, "shared_load_quad", "ld.shared.v4.f32 {};", 4, "f", F32),
+    **{name: partial(instruction, name, *row) for name, row in INSTRUCTIONS.items()},
+    **{name: partial(_of_element, name, *row) for name, row in OF_ELEMENTS.items()},
+    **{name: partial(_pure, name, *row) for name, row in PURE.items()},
 }
-
 FACTORIES = ("setmaxnreg", "tile_product", "tma_load", "tma_multicast", "tma_store", "wgmma_wait")
 
 
-def names() -> tuple[str, ...]:
-    """Every function of this module that has one shape."""
-    return tuple(MAKERS)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in MAKERS:
-        raise AttributeError(f"module {__name__!r} has no function {name!r}")
-    return globals().setdefault(name, MAKERS[name]())
+__getattr__ = lazy(__name__, MAKERS, globals())
