@@ -92,7 +92,7 @@ def inline(b: Any, text: str, constraints: str, result: Any, args: Sequence[Any]
     return b.call(ir.InlineAsm(shape, text, constraints, effects), list(args), attrs=attributes)
 
 
-def instruction(name: str, text: str, takes: str = "", gives: str = "", memory: bool = True) -> Any:
+def instruction(name: str, text: str, takes: str = "", gives: str = "", *, memory: bool = True) -> Any:
     """PTX with effects as a function of numbers, whose kinds stand with spaces between them. `memory`: it reads or
     writes some, or orders what others do."""
     kinds = takes.split()

@@ -8,7 +8,7 @@ overwritten, nor the words it was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -498,7 +498,6 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "counter_add_acq_rel": _count_up,
     "fma_f32": lambda a, b, c: np.float32(np.float64(a) * np.float64(b) + np.float64(c)),
 }
-SHAPED: Sequence[str] = ("tile_product", "wgmma_wait", "registers", "tma_load", "tma_multicast", "tma_store")
 
 
 def __getattr__(name: str) -> Any:

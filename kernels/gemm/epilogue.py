@@ -12,6 +12,7 @@ from redalg.kernels.gemm.tiles import PITCH
 from redalg.kernels.ir.program import STORAGE, Result
 from redalg.kernels.rows.kernel import DISCRETE
 from redalg.kernels.tile.scalars import TileScalars
+from redalg.kernels.tile.stores import ROW, matrices
 from redalg.source.names import axis_name
 
 if TYPE_CHECKING:
@@ -156,20 +157,24 @@ class Epilogue:
                     out(f"s = 4 * (k >> 1) + {below // 4} + (k & 1)")
                     out(f"{self.sums}[s] = {self._elements(scope, result)}")
 
+    def _place(self) -> None:
+        """Every warp has a part of shared memory of its own."""
+        p = self.plan
+        self.out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * p.pitch}")
+        self.out(f"place = staged + ({ROW}) * {p.pitch} + (lane >> 4) * 16")
+
     def _staged(self, result: Result) -> None:
         """64 columns at a time: every warp has a part of shared memory of its own."""
         out, p, made = self.out, self.plan, self.made
-        pack, name, column = f"pack_{result.dtype}", self.access.result_names[result.name], made.column
-        out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * PITCH}")
-        out(f"place = staged + ((lane & 7) + ((lane >> 3) & 1) * 8) * {PITCH} + (lane >> 4) * 16")
+        name, column = self.access.result_names[result.name], made.column
+        self._place()
         for first in range(0, p.own_columns, 64):
             width = min(64, p.own_columns - first)
             said = "the warp's rows to its own part of shared memory, then 16 bytes a lane to memory"
             out.comment(f"Columns {first} to {first + width - 1}: {said}.")
             out("syncwarp()")
             for k in range(first // 8, (first + width) // 8, 2):
-                words = [f"{pack}({self.sums}[{4 * k + 2 * j}], {self.sums}[{4 * k + 2 * j + 1}])" for j in range(4)]
-                out(f"stmatrix_x4(place + {16 * k - 2 * first}, {', '.join(words)})")
+                out(matrices(f"place + {16 * k - 2 * first}", result.dtype, self.sums, k))
             out("syncwarp()", f"i_{axis_name(column)} = column_first + {first} + 8 * (lane & 7)")
             with out.block("for k in range(4):"):
                 out("across = 4 * k + (lane >> 3)", "own = own_first + across")
@@ -183,14 +188,12 @@ class Epilogue:
     def _bulk(self, result: Result) -> None:
         """Whole rows, each a copy of its own: every warp has a part of shared memory for its 16."""
         out, p, made = self.out, self.plan, self.made
-        pack, name, column = f"pack_{result.dtype}", self.access.result_names[result.name], made.column
-        out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * p.pitch}")
-        out(f"place = staged + ((lane & 7) + ((lane >> 3) & 1) * 8) * {p.pitch} + (lane >> 4) * 16")
+        name, column = self.access.result_names[result.name], made.column
+        self._place()
         out.comment("The rows of the tile before have left shared memory.")
         out("tma_store_wait()", "syncwarp()")
         for k in range(0, p.own_columns // 8, 2):
-            words = [f"{pack}({self.sums}[{4 * k + 2 * j}], {self.sums}[{4 * k + 2 * j + 1}])" for j in range(4)]
-            out(f"stmatrix_x4(place + {16 * k}, {', '.join(words)})")
+            out(matrices(f"place + {16 * k}", result.dtype, self.sums, k))
         size = self.access.size(column)
         out("fence_proxy_async()", "syncwarp()", "own = own_first + lane", f"i_{axis_name(column)} = column_first")
         with out.block(f"if lane < 16 and own < {self.kernel.all_rows()} and column_first < {size}:"):

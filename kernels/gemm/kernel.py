@@ -49,7 +49,16 @@ from redalg.kernels.tile.level.program import (
     TileProgram,
     Wait,
 )
-from redalg.kernels.tile.level.warpgroups import Ring, Warpgroups, at, map_at, multiplied, registers
+from redalg.kernels.tile.level.warpgroups import (
+    Ring,
+    Warpgroups,
+    at,
+    barriers,
+    described,
+    map_at,
+    multiplied,
+    registers,
+)
 from redalg.kernels.tile.printer import NUMBERS, TilePrinter
 from redalg.source.names import axis_name, result_name
 from redalg.source.statements import Function
@@ -190,7 +199,7 @@ class GemmKernel(TilePrinter, Warpgroups):
                 sharing = p.sharing.blocks
                 times = " * CLUSTER" if sharing == p.cluster else f" * {sharing}"
                 arrivals = "4 * CONSUMERS" + times * (sharing > 1)
-                out("mbarrier_init(full + 8 * stage, 1)", f"mbarrier_init(empty + 8 * stage, {arrivals})")
+                out(*barriers("full + 8 * stage", "empty + 8 * stage", arrivals))
             for k, blocks in enumerate(exchanges):
                 if blocks > 1:
                     out(f"mbarrier_init(exchanged{f' + {8 * k}' * (k > 0)}, {4 * p.consumers * blocks})")
@@ -481,8 +490,8 @@ class GemmKernel(TilePrinter, Warpgroups):
         p = self.plan
         first = f" + {8192 * half}" if half else ""
         leading = 8192 * p.deep if p.flat else 16
-        left = f"descriptor(left_tile + {p.steps[0]} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
-        return f"{left}, descriptor(right_tile + {p.steps[1]} * stage, {leading})"
+        left = described(f"left_tile + {p.steps[0]} * stage + {8192 * p.halves} * warpgroup{first}")
+        return f"{left}, {described(f'right_tile + {p.steps[1]} * stage', leading)}"
 
     # --- operations --------------------------------------------------------------------------------------------------
 
@@ -493,15 +502,12 @@ class GemmKernel(TilePrinter, Warpgroups):
         self.stage = "stage" if op.blocks == "every" else "before"
         if op.blocks == "first":
             out.comment("The first chunk of the tile overwrites S.")
-            self.consume(op.body)
-            out("before = stage", *self.step())
+            self.by_chunks(op, 1)
         elif op.blocks == "other":
             count = "own_chunks" if p.split > 1 else "CHUNKS"
             if p.split > 1:
                 out("own_chunks = min(OWN_CHUNKS, CHUNKS - OWN_CHUNKS * piece)")
-            with out.block(f"for chunk in range(1, {count}):"):
-                self.consume(op.body)
-                out("before = stage", *self.step())
+            self.by_chunks(op, count)
         else:
             with out.block("for chunk in range(CHUNKS):"):
                 for self.half in range(p.halves):

@@ -14,6 +14,7 @@ from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.plan import STAGED, maps_of
 from redalg.kernels.tile.scalars import TileScalars
 from redalg.kernels.tile.scores import QUAD
+from redalg.kernels.tile.stores import ROW, matrices
 from redalg.source.names import axis_name, local, result_name
 
 if TYPE_CHECKING:
@@ -181,18 +182,17 @@ class TensorResults:
         out, plan, row = self.out, self.plan, self.kernel.made.row
         maps = maps_of(self.kernel.made, plan)
         number = next(k for k, m in enumerate(maps) if m.tile is Tile.RESULT)
-        m, pack, size = maps[number], f"pack_{result.dtype}", 128 * STAGED
+        m, size = maps[number], 128 * STAGED
         out.comment(
             f"Results of a warp: {STAGED} rows to its part of staging by stmatrix, from there by a TMA store. The last "
             "store must have read staging before it is overwritten."
         )
         out("tma_store_wait()", "syncwarp()")
         out(f"stage = left_tile + {plan.staging} + (4 * warpgroup + warp) * {m.count * size}")
-        out("place = stage + ((lane & 7) + ((lane >> 3) & 1) * 8) * 128")
+        out(f"place = stage + ({ROW}) * 128")
         with out.block(f"for k in range(0, {plan.value_columns // 8}, 2):"):
-            words = ", ".join(f"{pack}(sums[4 * k + {2 * j}], sums[4 * k + {2 * j + 1}])" for j in range(4))
             chunk = f" + {size} * (k >> 3)" if m.count > 1 else ""
-            out(f"stmatrix_x4(place + (swizzle ^ (16 * (k & 7))){chunk}, {words})")
+            out(matrices(f"place + (swizzle ^ (16 * (k & 7))){chunk}", result.dtype, "sums"))
         out.comment(
             "TMA reads by the asynchronous proxy: each lane's stores are fenced, then one lane issues the copy."
         )

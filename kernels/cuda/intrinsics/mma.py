@@ -23,7 +23,7 @@ from numba import types
 
 from redalg.kernels.code.functions import F32, I32, I64, VOID, Body, function, inline, instruction, lazy
 from redalg.kernels.cuda.intrinsics.async_copies import left, sent
-from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, TYPE, _data, _read, _write
+from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, TYPE, _data, _read, _write, shared_address
 
 STEP = 16  # terms of a sum of products that one instruction adds
 UNIT = 16  # bytes of one copy
@@ -240,16 +240,7 @@ def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
 
 def _shared_start() -> Any:
     """The first address of the block's shared memory of run-time size, a multiple of 16."""
-
-    def typed(array: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            data = _data(context, b, sig.args[0], args[0])
-            text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
-            return inline(b, text, "=r,l", I32, [b.ptrtoint(data, I64)])
-
-        return types.int32(array), body
-
-    return function("shared_start", "array", typed)
+    return shared_address("shared_start")
 
 
 def lane_address(name: str, row: Callable[[Any, Any], Any], unit: Callable[[Any, Any], Any], size: int = UNIT) -> Any:

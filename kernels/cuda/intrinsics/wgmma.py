@@ -223,19 +223,23 @@ def tma_store(dimensions: int) -> Any:
 # --- functions of one shape ------------------------------------------------------------------------------------------
 
 
-def _shared_base() -> Any:
-    """The first address of the block's shared memory of run-time size, rounded up to 1024 bytes."""
+def shared_address(name: str, rounded: Callable[[Any, Any], Any] = lambda b, at: at) -> Any:
+    """``name(array)``: the first address of the block's shared memory of run-time size, `rounded`."""
 
     def typed(array: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
             data = _data(context, b, sig.args[0], args[0])
             text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
-            at = inline(b, text, "=r,l", I32, [b.ptrtoint(data, I64)])
-            return b.and_(b.add(at, I32(1023)), I32(-1024))
+            return rounded(b, inline(b, text, "=r,l", I32, [b.ptrtoint(data, I64)]))
 
         return types.int32(array), body
 
-    return function("shared_base", "array", typed)
+    return function(name, "array", typed)
+
+
+def _shared_base() -> Any:
+    """The first address of the block's shared memory of run-time size, rounded up to 1024 bytes."""
+    return shared_address("shared_base", lambda b, at: b.and_(b.add(at, I32(1023)), I32(-1024)))
 
 
 def _descriptor() -> Any:
@@ -395,8 +399,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "stage_at": _stage_at,
     "f32_i32": _convert,
     "has_bit": _has_bit,
-    "opaque": partial(instruction, "opaque", "mov.b32 $0, $1;", "i32", "i32", False),
-    "warp_uniform": partial(instruction, "warp_uniform", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "i32", "i32", False),
+    "opaque": partial(instruction, "opaque", "mov.b32 $0, $1;", "i32", "i32", memory=False),
+    "warp_uniform": partial(
+        instruction, "warp_uniform", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "i32", "i32", memory=False
+    ),
     "ldmatrix_x4": partial(_loaded, "ldmatrix_x4", MATRICES, 4, "r", I32),
     "shared_load_pair": partial(_loaded, "shared_load_pair", "ld.shared.v2.f32 {};", 2, "f", F32),
     "shared_load_quad": partial(_loaded, "shared_load_quad", "ld.shared.v4.f32 {};", 4, "f", F32),

@@ -12,7 +12,8 @@ from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Mask
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.program import Arrive, For, Free, Load, Mma, TileProgram
-from redalg.kernels.tile.level.warpgroups import Ring
+from redalg.kernels.tile.level.warpgroups import Ring, barriers, described
+from redalg.kernels.tile.plan import chunks
 from redalg.source.names import axis_name
 
 
@@ -36,7 +37,7 @@ class LongSkeleton(Skeleton):
         out(f"full = left_tile + STAGES * {left + right}", "empty = full + 8 * STAGES")
         self.drawing("empty + 8 * STAGES")
         with self.initialised(), out.block("for stage in range(STAGES):"):
-            out("mbarrier_init(full + 8 * stage, 1)", "mbarrier_init(empty + 8 * stage, 4 * CONSUMERS)")
+            out(*barriers("full + 8 * stage", "empty + 8 * stage"))
 
     def states(self, phase: int) -> list[str]:
         return ["stage = 0", f"phase = {phase}"]
@@ -74,21 +75,17 @@ class LongSkeleton(Skeleton):
 
     def loop(self, op: For) -> None:
         """Blocks of the stream, or chunks of a block's product: the first one overwrites S."""
-        out = self.out
         if op.axis == self.made.stream:
             super().loop(op)
-        elif op.blocks == "first":
-            out.comment("S of the block, chunk by chunk; the first product overwrites S.")
-            self.consume(op.body)
-            out("before = stage", *self.step())
+            return
+        if op.blocks == "first":
+            self.out.comment("S of the block, chunk by chunk; the first product overwrites S.")
+        self.by_chunks(op, chunks(self.plan.terms))
+        if op.blocks == "first":
             columns, first = self.kernel.tile.columns, self.block == "last"
             columns.vote(first)
             if first:
                 columns.early()
-        else:
-            with out.block(f"for chunk in range(1, {-(-self.plan.terms // CHUNK)}):"):
-                self.consume(op.body)
-                out("before = stage", *self.step())
 
     def of_block(self, block: str, op: For) -> None:
         self.kernel.block_places(block)
@@ -102,6 +99,6 @@ class LongSkeleton(Skeleton):
 
     def multiply(self, op: Mma) -> None:
         left, right = self.chunk_bytes
-        tiles = f"descriptor(left_tile + {left} * stage + 8192 * warpgroup, 16)"
-        tiles += f", descriptor(right_tile + {right} * stage, 16)"
+        tiles = described(f"left_tile + {left} * stage + 8192 * warpgroup")
+        tiles += f", {described(f'right_tile + {right} * stage')}"
         self.out(f"{'multiply' if op.fresh else 'multiply_add'}(S, {tiles})")

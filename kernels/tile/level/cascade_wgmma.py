@@ -31,10 +31,21 @@ from redalg.kernels.tile.level.program import (
     TileProgram,
     Wait,
 )
-from redalg.kernels.tile.level.warpgroups import Ring, Warpgroups, at, indices, map_at, multiplied, registers
+from redalg.kernels.tile.level.warpgroups import (
+    Ring,
+    Warpgroups,
+    at,
+    barriers,
+    described,
+    indices,
+    map_at,
+    multiplied,
+    registers,
+)
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
 from redalg.kernels.tile.splits import finished
+from redalg.kernels.tile.stores import ROW
 from redalg.source.names import axis_name, local, operand_name, result_name
 
 
@@ -120,11 +131,10 @@ class Skeleton(Warpgroups):
         if self.has_values:
             out("values_full = right_empty + 8 * STAGES", "values_empty = values_full + 8 * STAGES")
         with self.initialised():
-            out("mbarrier_init(left_full, 1)", "mbarrier_init(left_empty, 4 * CONSUMERS)")
+            out(*barriers("left_full", "left_empty"))
             with out.block("for stage in range(STAGES):"):
                 for name in ("right", "values") if self.has_values else ("right",):
-                    out(f"mbarrier_init({name}_full + 8 * stage, 1)")
-                    out(f"mbarrier_init({name}_empty + 8 * stage, 4 * CONSUMERS)")
+                    out(*barriers(f"{name}_full + 8 * stage", f"{name}_empty + 8 * stage"))
 
     def began(self) -> None:
         self.out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
@@ -136,7 +146,7 @@ class Skeleton(Warpgroups):
         with super().initialised(said, cluster):
             yield
             if self.drawn:
-                self.out("mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)")
+                self.out(*barriers("tile_full", "tile_empty"))
 
     def drawing(self, place: str) -> None:
         """Where the number of the tile that is drawn next lies, and its barriers."""
@@ -311,7 +321,7 @@ class Skeleton(Warpgroups):
         out, p = self.out, self.plan
         if p.in_registers:
             self.kernel.array("left_words", p.terms // 4, "np.uint32")
-            out("fragment = 8192 * warpgroup + (16 * warp + (lane & 7) + ((lane >> 3) & 1) * 8) * 128")
+            out(f"fragment = 8192 * warpgroup + (16 * warp + {ROW}) * 128")
         if p.in_registers or p.staged:
             out("swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
         if p.consumers > 1:
@@ -408,8 +418,8 @@ class Skeleton(Warpgroups):
     def multiply(self, op: Mma) -> None:
         p, scores = self.plan, op.tile == self.names.scores
         name, size = (Tile.RIGHT, p.right_bytes) if scores else (Tile.VALUES, p.values_bytes)
-        place = f"descriptor({_nth(name, 'tile', size)}, {16 if scores else p.columns * 128})"
-        left = "left_words" if p.in_registers else "descriptor(left_tile + 8192 * warpgroup, 16)"
+        place = described(_nth(name, "tile", size), 16 if scores else p.columns * 128)
+        left = "left_words" if p.in_registers else described("left_tile + 8192 * warpgroup")
         self.out(f"multiply(S, {left}, {place})" if scores else f"multiply_values(sums, P, {place})")
 
     def reduce(self, op: Reduce) -> None:

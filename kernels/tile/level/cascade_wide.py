@@ -17,8 +17,10 @@ from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Scale
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.program import Arrive, Convert, Exchange, For, Free, Load, Meet, Mma, TileProgram, Wait
+from redalg.kernels.tile.level.warpgroups import barriers, described
 from redalg.kernels.tile.plan import WidePlan, chunks
 from redalg.kernels.tile.results import TensorResults
+from redalg.kernels.tile.stores import ROW, matrices
 from redalg.source.names import axis_name, local
 
 
@@ -48,7 +50,7 @@ class WideSkeleton(Skeleton):
         out("empty = left_full + 16", "values_full = left_full + 32", "full = left_full + 48")
         self.drawing(f"full + {16 * self.chunks}")
         with self.initialised():
-            out("mbarrier_init(left_full, 1)", "mbarrier_init(left_empty, 4 * CONSUMERS)")
+            out(*barriers("left_full", "left_empty"))
             with out.block("for part in range(2):"):
                 out("mbarrier_init(empty + 8 * part, 4 * CONSUMERS)")
                 out(*([] if p.common else ["mbarrier_init(values_full + 8 * part, 1)"]))
@@ -117,7 +119,7 @@ class WideSkeleton(Skeleton):
             f"own_slot = left_tile + {p.trade} + 256 * warpgroup + 64 * warp + 4 * (lane >> 2)",
             "peer_slot = own_slot + 256 - 512 * warpgroup",
         )
-        out("within = (lane & 7) + ((lane >> 3) & 1) * 8", "swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
+        out(f"within = {ROW}", "swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
         out(f"weights = own_tile + {p.weights} + (16 * warp + within) * 128")
 
     def prepared(self) -> None:
@@ -177,25 +179,22 @@ class WideSkeleton(Skeleton):
         """Scores of this consumer's part, 64 terms of them; or weights times values of a part, to half the columns."""
         out, p = self.out, self.plan
         if op.tile == self.names.scores:
-            left, right = "left_tile", "own_tile"
-            if self.chunk:
-                left, right = f"left_tile + {128 * p.rows} * chunk", f"own_tile + {128 * p.columns} * chunk"
-            out(f"{'multiply' if op.fresh else 'multiply_add'}(S, descriptor({left}, 16), descriptor({right}, 16))")
+            left, right = (f" + {128 * n} * chunk" if self.chunk else "" for n in (p.rows, p.columns))
+            tiles = f"{described(f'left_tile{left}')}, {described(f'own_tile{right}')}"
+            out(f"{'multiply' if op.fresh else 'multiply_add'}(S, {tiles})")
             return
         part, chunk = self.part_of(op.right), 128 * p.columns
         tile, size = ("right", p.pair_bytes) if p.common else ("values", p.values_bytes)
         right = f"{tile}_tile + {size * part} + {p.own_columns // CHUNK * chunk} * warpgroup"
         left = f"right_tile + {p.pair_bytes * part + p.weights}"
-        out(f"multiply_values(sums, descriptor({left}, 16), descriptor({right}, {chunk}))")
+        out(f"multiply_values(sums, {described(left)}, {described(right, chunk)})")
 
     def convert(self, op: Convert) -> None:
         """Weights to shared memory, where both consumers read all of them."""
         out, p, made = self.out, self.plan, self.made
-        pack = f"pack_{made.dtype}"
         out.comment(f"P, rounded to {made.dtype}, to shared memory, where both consumers read all of it.")
         with out.block(f"for k in range(0, {p.columns // 8}, 2):"):
-            words = [f"{pack}(S[4 * k + {2 * j}], S[4 * k + {2 * j + 1}])" for j in range(4)]
-            out(f"stmatrix_x4(weights + (swizzle ^ (16 * k)), {', '.join(words)})")
+            out(matrices("weights + (swizzle ^ (16 * k))", made.dtype, "S"))
 
     def meet(self, op: Meet) -> None:
         out = self.out

@@ -29,7 +29,6 @@ class Home(StrEnum):
     LEFT = "left operand"
     ROW = "registers of a row's threads"
     SHARED = "shared memory"
-    PEER = "a peer's shared memory"
     TENSOR = "tensor memory"
     MEMORY = "memory"
 

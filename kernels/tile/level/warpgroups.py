@@ -10,7 +10,7 @@ mbarrier's first one returns at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 from redalg.kernels.launch.planned import Map
@@ -68,6 +68,16 @@ def multiplied(columns: int, terms: int, dtype: str, left: str, more: Mapping[st
     is, "" for registers, unsaid."""
     words = (f', "{left}"' if left else "") + "".join(f", {name}={value}" for name, value in more.items())
     return f'tile_product({columns}, {terms}, "{dtype}"{words})'
+
+
+def described(place: str, leading: int = 16) -> str:
+    """A tile in shared memory as products read it; `leading`: bytes between its chunks, where it is transposed."""
+    return f"descriptor({place}, {leading})"
+
+
+def barriers(full: str, free: str, arrivals: str = "4 * CONSUMERS") -> list[str]:
+    """A stage's two mbarriers as they are initialised."""
+    return [f"mbarrier_init({full}, 1)", f"mbarrier_init({free}, {arrivals})"]
 
 
 def map_at(number: int) -> str:
@@ -146,6 +156,13 @@ class Warpgroups(Lowering):
         with out.block(f"while tile < {tiles}:"):
             yield
             out(f"tile = opaque(tile + {f'({step})' if shift else step})")
+
+    def by_chunks(self, op: For, count: str | int) -> None:
+        """Chunks of a product, which a stage has one of: the first one alone, or the others of so many. `before`: the
+        stage that products which are still under way read."""
+        with nullcontext() if op.blocks == "first" else self.out.block(f"for chunk in range(1, {count}):"):
+            self.consume(op.body)
+            self.out("before = stage", *self.step())
 
     # --- the producer's operations -----------------------------------------------------------------------------------
 

@@ -32,7 +32,17 @@ from redalg.kernels.tile.level.program import (
     inner,
 )
 from redalg.kernels.tile.level.sizes import Sizes
-from redalg.kernels.tile.level.warpgroups import Ring, Warpgroups, at, indices, map_at, multiplied, registers
+from redalg.kernels.tile.level.warpgroups import (
+    Ring,
+    Warpgroups,
+    at,
+    barriers,
+    described,
+    indices,
+    map_at,
+    multiplied,
+    registers,
+)
 from redalg.kernels.tile.printer import NUMBERS, QUICK, TilePrinter
 from redalg.source.names import axis_name, operand_name, result_name
 
@@ -174,7 +184,7 @@ class KernelPrinter(TilePrinter, Warpgroups):
             place = f"{operand_name(name)}_full + 8 * STAGES"
         out(f"values_full = {place}", "free = values_full + 8 * STAGES")
         with self.initialised():
-            out("mbarrier_init(stay_full, 1)", "mbarrier_init(stay_free, 4 * CONSUMERS)")
+            out(*barriers("stay_full", "stay_free"))
             with out.block("for k in range(STAGES):"):
                 out(*(f"mbarrier_init({operand_name(name)}_full + 8 * k, 1)" for name in self.streamed))
                 out(
@@ -362,13 +372,13 @@ class KernelPrinter(TilePrinter, Warpgroups):
         columns, terms = tiles[op.tile].lengths[1], s.length(op.over, p)
         across = box.axes[1] != op.over if op.fresh else box.axes[1] != p.stream
         rows = s.length(box.axes[0], p)
-        right = f"descriptor(stage_at({operand_name(op.right)}_tile, {size}, stage), {rows * 128 if across else 16})"
+        right = described(f"stage_at({operand_name(op.right)}_tile, {size}, stage)", rows * 128 if across else 16)
         kind, name = "shared" if op.fresh else "registers", f"multiply_{op.tile}"
         more = {"rows": s.rows, "b_rows": rows, "fresh": op.fresh, "transposed": across}
         self.shapes[name] = multiplied(columns, terms, p.dtype, kind, more)
         left = f"{op.left.removesuffix(chr(39))}_words"
         if op.fresh:
-            left = f"descriptor({operand_name(op.left)}_tile + 8192 * warpgroup, 16)"
+            left = described(f"{operand_name(op.left)}_tile + 8192 * warpgroup")
         self.out(f"{name}({op.tile}, {left}, {right})")
 
     def arrive(self, op: Arrive) -> None:
