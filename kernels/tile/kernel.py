@@ -8,10 +8,9 @@ Everything that makes it attention, or something else, is printed from the deriv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from redalg.graph.node import Node, is_const
 from redalg.kernels.code.text import joined
@@ -27,14 +26,13 @@ from redalg.kernels.tile.scores import Tile
 from redalg.kernels.tile.splits import merging
 from redalg.source.names import axis_name, local, result_name
 
-Shapes = Callable[[Class, Any], Mapping[str, str]]  # functions of a kernel's shapes, by name
-
 
 class TensorKernel(TilePrinter):
-    def __init__(self, made: Class, plan: TensorPlan, shapes: Shapes | None = None) -> None:
+    def __init__(self, made: Class, plan: TensorPlan) -> None:
         super().__init__(made.program)
         self.boxed = not isinstance(plan, MmaPlan)
-        self.made, self.plan, self.shapes = made, plan, shapes
+        self.made, self.plan = made, plan
+        self.shapes: Mapping[str, str] = {}  # functions of the shapes of tiles, which whoever prints products names
         self.single = False  # whether a thread holds one row, and names are numbers
         self.share, self.held = "rescale", plan.held
         self.each_row = f"for r in range({plan.held}):"
@@ -252,5 +250,4 @@ class TensorKernel(TilePrinter):
         return {**NUMBERS, **extremes, **sizes}
 
     def makers(self) -> Mapping[str, str]:
-        assert self.shapes is not None
-        return self.shapes(self.made, self.plan)
+        return self.shapes

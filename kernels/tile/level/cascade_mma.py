@@ -79,6 +79,9 @@ class MmaSkeleton(Skeleton):
 
     plan: MmaPlan
 
+    def shapes(self) -> dict[str, str]:
+        return shapes(self.made, self.plan)
+
     def write(self) -> None:
         out, k, p = self.out, self.kernel, self.plan
         out.comment(*comments.mma(k, self.nest()))

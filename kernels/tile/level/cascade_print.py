@@ -5,7 +5,6 @@ from __future__ import annotations
 from redalg.kernels.ir.program import Module, Step
 from redalg.kernels.tile.frozen_max import frozen_steps
 from redalg.kernels.tile.kernel import TensorKernel
-from redalg.kernels.tile.level import cascade_mma, cascade_wgmma
 from redalg.kernels.tile.level.cascade import derived
 from redalg.kernels.tile.level.cascade_long import LongSkeleton
 from redalg.kernels.tile.level.cascade_mma import LongMmaSkeleton, MmaSkeleton
@@ -54,16 +53,12 @@ def scheduled(made: Class, plan: TensorPlan) -> TileProgram:
 
 def printed(made: Class, plan: TensorPlan, program: TileProgram | None) -> Module:
     """The kernel's module; its parameters of role "maps" and "fixed" are `TensorPlan`'s."""
-    kernel, tiles = _kernel(made, plan), scheduled(made, plan) if program is None else program
+    kernel, tiles = TensorKernel(made, plan), scheduled(made, plan) if program is None else program
     if isinstance(plan, MmaPlan):
         (LongMmaSkeleton if plan.long else MmaSkeleton)(kernel, tiles).write()
     else:
         (LongSkeleton if plan.long else WideSkeleton if kernel.wide else Skeleton)(kernel, tiles).write()
     return kernel.module()
-
-
-def _kernel(made: Class, plan: TensorPlan) -> TensorKernel:
-    return TensorKernel(made, plan, (cascade_mma if isinstance(plan, MmaPlan) else cascade_wgmma).shapes)
 
 
 def emit_tensor(made: Class, plan: TensorPlan) -> Module:
@@ -73,4 +68,4 @@ def emit_tensor(made: Class, plan: TensorPlan) -> Module:
 
 def emit_merge(made: Class, plan: TensorPlan) -> Module:
     """The module of the kernel that merges the states of splits, a thread for every row and column."""
-    return _kernel(made, plan).merging()
+    return TensorKernel(made, plan).merging()

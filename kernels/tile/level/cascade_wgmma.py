@@ -83,10 +83,14 @@ class Skeleton(Warpgroups):
     def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
         self.kernel, self.out, self.plan, self.made = kernel, kernel.out, kernel.plan, kernel.made
         self.tiles, self.names = tiles, names_of(self.made, self.plan)
+        kernel.shapes = self.shapes()
         self.block = ""  # of the stream
         self.body: tuple[Op, ...] = ()  # the operations on it
         self.loads: Counter[str] = Counter()  # of every tile before the loop over other blocks
         self.maps = maps_of(self.made, self.plan)
+
+    def shapes(self) -> dict[str, str]:
+        return shapes(self.made, self.plan)
 
     @property
     def consumers(self) -> int:
