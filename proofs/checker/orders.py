@@ -40,6 +40,7 @@ class Orders(Lists):
             return self.choose(po.gen(g), *(self.product(axes, self.cofactor(v, g, k)) for k in (1, 0)))
         if not isinstance(v, dict):
             raise Unknown("a product of elements that may be infinite")
+        axes, v = self.rebound(axes, v)
         single = as_mono(v)
         if single is not None and single[1] == 1 and all(self.gens[g].sign == signs.POS for g, _ in single[0]):
             return self.exp(self.sum(axes, self.log(v)))
@@ -112,6 +113,7 @@ class Orders(Lists):
         value = po.as_constant(v)
         if value is not None or not self.axes(v) & set(axes):
             return v
+        axes, v = self.rebound(axes, v)
         single = as_mono(v)
         if single is not None and single[1] == 1 and len(single[0]) == 1:
             gen = self.gens[single[0][0][0]]
@@ -166,6 +168,7 @@ class Orders(Lists):
         axes = tuple(sorted(axes)) if kind in ("max", "min") else axes
         if not self.axes(v) & set(axes) and kind in ("max", "min", *FIRST):
             return {} if kind in FIRST else v  # all are tied
+        axes, v = self.rebound(axes, v, beside=extra[1:] if extra else ())  # type: ignore[index]
         if isinstance(v, Case):
             return self._order_of_cases(kind, axes, v, extra)
         context, factor, rest = self._pulled(v, axes)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import permutations, product
 from math import prod
+from typing import Any
 
 from redalg.proofs.checker import inequalities as signs
 from redalg.proofs.checker import polynomial as po
@@ -19,6 +20,7 @@ from redalg.proofs.document.work import spend
 ORDERED = ("max", "min", "argmax", "argmin", "topk_values", "topk_indices")
 COPIES = 4  # of one sum in a product, that are written out
 MOST_ORDERS = 96  # of the copies of axes that one sum runs over
+NOT_RENAMED: dict[str, str] = {}
 
 
 class Sums(Conditions):
@@ -220,15 +222,20 @@ class Sums(Conditions):
         found = self._relabelled(gen, axes, frozenset(axes.get(a, a) for a in gen.axes))
         for value in (0, 1):  # what an indicator says of all elements it says under the new names
             if (g, value) in self.quantified:
-                bound, v = self.quantified[g, value]
-                self._uncaptured(bound, axes)
-                self.quantified.setdefault((found, value), (bound, self.relabelled(v, axes)))
+                self.quantified.setdefault((found, value), self.rebound(*self.quantified[g, value], axes))
         return found
 
-    @staticmethod
-    def _uncaptured(bound: Iterable[str], axes: dict[str, str]) -> None:
-        if set(bound) & {*axes, *axes.values()}:
-            raise Unknown("an axis renamed to one that is bound inside")
+    def rebound(
+        self, bound: tuple[str, ...], v: Value, axes: dict[str, str] = NOT_RENAMED, beside: Iterable[str] = ()
+    ) -> tuple[tuple[str, ...], Any]:
+        """What a reduction binds and its body, with free axes renamed and every bound one called by its first name.
+
+        That is the first of a, a', … that no free axis of the body (and none of `beside`) has, so that a reduction is
+        written in one way whatever its axes were called, and what is renamed to a bound name is not captured.
+        """
+        taken = {axes.get(a, a) for a in self.axes(v) - set(bound)} | set(beside)
+        names = {a: fresh(a, taken) for a in bound}
+        return tuple(names.values()), self._relabelled_value(v, {**axes, **names})
 
     def _relabelled(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
         if gen.kind in ("leaf", "truth"):
@@ -265,26 +272,21 @@ class Sums(Conditions):
             return self.new("leaf", ("index", axes[gen.data[1]]), ("index", axes[gen.data[1]]), free, gen.sign)
         if gen.data[0] != "any":
             raise Unknown(f"an axis renamed inside a {gen.kind}")
-        _, bound, v = gen.data
-        self._uncaptured(bound, axes)
-        v = self.relabelled(v, axes)
+        bound, v = self.rebound(*gen.data[1:], axes)
         return self.new("truth", ("any", bound, frozen(v)), ("any", bound, v), free, gen.sign)
 
     def _relabelled_order(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
         kind, bound, v, extra = gen.data
-        self._uncaptured(bound, axes)
-        v = self._relabelled_value(v, axes)
         if kind.startswith("topk"):
             extra = extra[0], axes.get(extra[1], extra[1])
+        bound, v = self.rebound(bound, v, axes, extra[1:] if extra else ())
         data = (kind, bound, v, extra)
         if isinstance(v, dict):
             return self.keyed("reduce", v, (kind, bound, extra), data, free, gen.sign)
         return self.new("reduce", (kind, bound, frozen(v), extra), data, free, gen.sign)
 
     def _relabelled_product(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
-        _, bound, v, _ = gen.data
-        self._uncaptured(bound, axes)
-        v = self.relabelled(v, axes)
+        bound, v = self.rebound(gen.data[1], gen.data[2], axes)
         return self.new("reduce", ("prod", bound, frozen(v)), ("prod", bound, v, None), free, gen.sign)
 
     def _relabelled_maximum(self, gen: Gen, axes: dict[str, str]) -> int:

@@ -164,9 +164,13 @@ def _check_seeds(c: Claims) -> None:
         why = "each output with a derivative has a cotangent" if c.mode == REVERSE else "tangents are of real tensors"
         raise refused(f"seeds for {sorted(c.seeds)}"[:200], "seeds", why)
     for name, t in c.seeds.items():
-        like = c.spec[name].axes if c.mode == REVERSE else {a for x in c.read(name)[:1] for a in x.attr.axes}
-        if t.op != "tensor" or t.axes != like or t.attr.domain:
+        along = t.axes == c.spec[name].axes if c.mode == REVERSE else t.attr.axes in _readings(c, name)
+        if t.op != "tensor" or not along or t.attr.domain:
             raise refused(f"the seed {t!r:.80}", f"seeds.{name}"[:100], "it is a tensor of real numbers along its axes")
+
+
+def _readings(c: Claims, name: str) -> list[tuple[str, ...]]:
+    return [t.attr.axes for t in c.read(name)]
 
 
 def _differentiable(c: Claims, name: str) -> bool:
@@ -209,7 +213,7 @@ def _check_results(c: Claims) -> None:
 
 
 def _check_axes(c: Claims, name: str, axes: tuple[str, ...], where: str) -> None:
-    if c.mode == REVERSE and (not _differentiable(c, name) or axes not in [t.attr.axes for t in c.read(name)]):
+    if c.mode == REVERSE and (not _differentiable(c, name) or axes not in _readings(c, name)):
         raise refused(f"a gradient of {name!r:.80}", where, "the spec reads no tensor of real numbers like that")
     if c.mode == FORWARD and set(axes) != c.spec[name].axes:
         raise refused(f"a tangent along {list(axes)}"[:200], where, "the output has other axes")

@@ -30,6 +30,9 @@ TRUE = [
     "v = topk[j:2:k](sigmoid(x[j])).values; return y = v/sum[k](v)",
     "u = mean[j](x[j]); return y = mean[j]((x[j] - u)**2) + u**3",
     "return y = x[j]**p[j] + minimum(x[j], 1, p[j])",
+    "return y = x[i]*max[j](x[j])",  # one array along axes that are as long as each other
+    "return y = x[i]*prod[j](x[j]) + w[i,j]*min[i](w[i,j]*x[j])",
+    "return y = sum[j](A[j,i]*max[k](A[i,k]))",
 ]
 
 
