@@ -176,6 +176,12 @@ class Orders(Lists):
             return self.plus(context, self._extremum_of_product(kind, axes, factor, rest, extra))
         if kind in FIRST:
             return self._first_of_product(kind, axes, factor, rest, extra)
+        return self._list_of_product(kind, axes, context, factor, rest, extra)
+
+    def _list_of_product(
+        self, kind: str, axes: tuple[str, ...], context: Poly, factor: Poly, rest: Poly, extra: object
+    ) -> Value:
+        """The first k of context + h·t."""
         found = self._list_at_the_ends(kind, axes, context, factor, rest, extra)
         if found is not None:
             return found
