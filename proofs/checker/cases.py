@@ -139,13 +139,27 @@ class Cases:
         return bool(own) and all(e > 0 for _, e in own)
 
     def zero(self, p: Poly, given: list[Constraint]) -> bool:
+        """Whether a polynomial is 0 wherever what it computes has a value.
+
+        Cases are taken of it as it is written: where(c, a, 1/d) does not divide by d where c holds, and multiplied by d
+        it would be 0 there, whatever a is.
+        """
         self._count()
         n = self.normal
-        p = n.expanded(p)
-        if not p or not n.expanded(n.without_relu(p, maxima=True)):
+        whole = n.expanded(p)
+        if not whole or not n.expanded(n.without_relu(whole, maxima=True)):
             return True
         if not self.possible(given):
             return True
+        for q in (p, whole) if p != whole else (p,):
+            found = self._by_cases(q, given)
+            if found is not None:
+                return found
+        return self._by_equalities(whole, given)
+
+    def _by_cases(self, p: Poly, given: list[Constraint]) -> bool | None:
+        """Whether a polynomial is 0 in each case of the first maximum or indicator in it; None where it has none."""
+        n = self.normal
         gens = sorted({g for m in p for g, _ in m})
         for g in gens:
             inner = self._nested(g)
@@ -154,7 +168,7 @@ class Cases:
         for g in gens:
             if n.gens[g].kind in INDICATORS:
                 return self._indicator(p, g, given)
-        return self._by_equalities(p, given)
+        return None
 
     def _nested(self, g: int) -> int | None:
         """A maximum (or |t| …) at the top of a term or inside an indicator."""

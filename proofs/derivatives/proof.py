@@ -5,6 +5,7 @@ D1  each term passes values on by its rule (compared with the table; there is no
 D2  what is cancelled has the adjoint 0: the outputs, or one reduction, do not depend on it
 D3  the stated derivative, saved values written out, equals the rebuilt one wherever that and the outputs are numbers
 D4  where a stated derivative is filled by 0, for want of a valid element, the rebuilt one is 0
+D5  what the stated derivative divides by, or takes a logarithm or root of, is in its domain where D3 says something
 ==  ===================================================================================================================
 """
 
@@ -16,6 +17,7 @@ from dataclasses import replace
 from redalg.proofs.checker.check import DOUBTS, Finding, Judge, Report, doubted
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.derivatives.claims import FULL_LISTS, REVERSE, Claims, check_claims, refused
+from redalg.proofs.derivatives.domains import needed
 from redalg.proofs.derivatives.rebuilding import ALWAYS, Parts, Rebuilt
 from redalg.proofs.derivatives.rows import Rows
 from redalg.proofs.document.document import Document, Obligation
@@ -26,7 +28,7 @@ from redalg.proofs.falsification.falsify import falsify
 STEPS = 3_000_000  # for all obligations of one derivative
 CHANGE = "change"
 POINTS = 64  # at which what is neither proved nor refuted is evaluated
-LAWS = {"D2": "cancelled", "D3": "derivative", "D4": "empty rows"}
+LAWS = {"D2": "cancelled", "D3": "derivative", "D4": "empty rows", "D5": "in its domain"}
 
 
 def proved(c: Claims, thorough: bool = False) -> Report:
@@ -65,9 +67,11 @@ class Proof:
         self.c, self.t = c, c.document.terms
         self.rebuilt, self.rows = Rebuilt(self.t), Rows(self.t)
         self.zero = self.t.const(0)
+        self.definitions: dict[str, Document] = {}  # of results: what obligations on their domains are about
         self.cancelled = [value for of, value in c.cancelled if of is None]
         self.named, self.classes = self._foreign(), c.alike(leaves(*c.roots(), op="tensor"))
         roots = [self._canonical(self._filled(n)) for n in c.smooth]
+        self.stages = {t for t in walk(*roots) if t.op == "reduce"}
         self.values = [self.t.reduce("sum", tuple(sorted(r.axes)), r) if r.axes else r for r in roots]
         self.given, self.plain = self._given(), Judge(self.about({}), finite=True)
 
@@ -79,7 +83,10 @@ class Proof:
         for name, own in self.derivatives().items():
             stated = self.c.results[name]
             written = self.zero if stated is None else self._written_out(stated)
-            yield self._obligation("D3", name, written, own)
+            claim = self._obligation("D3", name, written, own)
+            self.definitions[name] = self._judged(claim)
+            yield claim
+            yield from needed(self.definitions[name], name, claim.left, self.stages)
             if name in self.c.filled and stated is not None:
                 rows = self._written_out(self.rows.masked(stated))
                 yield self._obligation("D4", name, self.t("where", rows, own, self.zero), self.zero)
@@ -92,21 +99,32 @@ class Proof:
 
         Where neither succeeds, the obligation is evaluated at points.
         """
+        if o.equality == "domain":
+            return self._in_domain(o)
         general = replace(o, left=self._general(o.left), right=self._general(o.right))
         if self.plain.proves(replace(general, equality="exact", given=())):
             return Finding(o, "proved")
         about = self.about({o.subject: self.t.add(general.right, *self.values)})
-        obstacle = Judge(about, finite=True).obstacle(general)
+        return self._tested(o, Judge(about, finite=True).obstacle(general))
+
+    def _tested(self, o: Obligation, obstacle: str) -> Finding:
+        """Proved without an obstacle, else what evaluation at points says."""
         if not obstacle:
             return Finding(o, "proved")
         status, detail = falsify(o, self._judged(o), POINTS)
         return Finding(o, status, detail if status == "refuted" else obstacle)
+
+    def _in_domain(self, o: Obligation) -> Finding:
+        about = self.definitions[o.subject]
+        return self._tested(o, Judge(about, finite=True).obstacle(o))
 
     def doubted(self, f: Finding) -> Finding:
         return doubted(f, self._judged(f.obligation))
 
     def _judged(self, o: Obligation) -> Document:
         """What an obligation is evaluated by: it says nothing where the outputs or the rebuilt side are no numbers."""
+        if o.equality == "domain":
+            return self.definitions[o.subject]
         return self.about({o.subject: self.t.add(o.right, *self.values)})
 
     def _filled(self, name: str) -> Term:

@@ -40,7 +40,7 @@ def exposed(*roots: Term) -> Iterator[Places]:
     exp(-1/d²) is 0 at d = 0, and max_j(0, -1/d²) too: what stands below such a map, below a `where` or in a comparison
     does not count. Below an extremum over j counts what does not depend on j.
     """
-    return ((t, bound) for t, bound, chosen in _shown(*roots) if not chosen)
+    return ((t, bound) for t, bound, chosen in shown(*roots) if not chosen)
 
 
 def selected(*roots: Term) -> Iterator[tuple[Term, Chosen]]:
@@ -48,10 +48,11 @@ def selected(*roots: Term) -> Iterator[tuple[Term, Chosen]]:
 
     The terms are the same for all elements: Σ_j where(c_j, x_j/d, 0) divides by d where c holds for some j.
     """
-    return ((t, chosen) for t, bound, chosen in _shown(*roots) if chosen and not bound)
+    return ((t, chosen) for t, bound, chosen in shown(*roots) if chosen and not bound)
 
 
-def _shown(*roots: Term) -> Iterator[tuple[Term, frozenset[str], Chosen]]:
+def shown(*roots: Term) -> Iterator[tuple[Term, frozenset[str], Chosen]]:
+    """Terms whose infinity or NaN no root can hide, the axes everywhere along which, and under which conditions."""
     seen: set[Visit] = set()
     stack = [Visit(t, frozenset(), frozenset(), ()) for t in roots]
     while stack:

@@ -33,6 +33,7 @@ LAWS = {
     "D2": "what is said to cancel has the adjoint 0",
     "D3": "the stated derivative is the one rebuilt by the table of rules",
     "D4": "where a derivative is filled by 0, the rebuilt one is 0",
+    "D5": "what a stated derivative divides by, or takes a logarithm or root of, is in its domain",
     "O8": "homomorphism: merging the states of two streams is the state of both; outputs are the definition",
 }
 LONGEST = 400  # characters of LaTeX on one side of an obligation that is written out

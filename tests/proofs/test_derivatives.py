@@ -33,6 +33,12 @@ TRUE = [
     "return y = x[i]*max[j](x[j])",  # one array along axes that are as long as each other
     "return y = x[i]*prod[j](x[j]) + w[i,j]*min[i](w[i,j]*x[j])",
     "return y = sum[j](A[j,i]*max[k](A[i,k]))",
+    # partial operations that the definition computes, too: under conditions, in other words, in several places
+    "return y = prod[j](exp(log1p(v[i,j]))*v[i,j])",
+    "return y = prod[j](x[i,j]*w[j])/min[j](log1p(x[i,j])*v[i,j])",
+    "return y = max[j](atan(x[i,j] + a[i])*w[j])",
+    "return y = sqrt(prod[j]((w[j] - a[i])*w[j])**2 + prod[j]((v[i,j] + a[i])*w[j])**2 + 1)",
+    "return y = sum[j](where(0 < x[j], log(x[j])*w[j], x[j]/w[j]))",
 ]
 
 

@@ -85,7 +85,24 @@ def _spread(w: Expression) -> Expression:
     return ("add", ("mul", ("sum:j", w), ("sum:j", ("mul", w, ("pow", "x@j", 2)))), ("neg", ("mul", wx, wx)))
 
 
+APART = ("add", "a", ("neg", "b"))
+TIED = ("eq", "a", "b")
+
 FALSE: list[tuple[Expression, ...]] = [
+    # quotients in the case in which nothing is divided by 0
+    ("d/(d + [d = 0]) is 1 at d = 0", ("mul", APART, ("pow", ("add", APART, ("where", TIED, 1, 0)), -1)), 1),
+    ("d/where(d = 0, 5, d) is 1 at d = 0", ("mul", APART, ("pow", ("where", TIED, 5, APART), -1)), 1),
+    ("where(d = 0, 5, d²/d) is d at d = 0", ("where", TIED, 5, ("mul", APART, APART, ("pow", APART, -1))), APART),
+    (
+        "a share of ties is the difference",
+        ("mul", ("where", TIED, APART, 1), ("pow", ("where", TIED, 2, 1), -1)),
+        ("where", ("ne", "a", "b"), 1, ("pow", 2, -1)),
+    ),
+    (
+        "where(c = d, a, (c - d)/(c - d)) is 1",
+        ("where", ("eq", "c", "d"), "a", ("mul", ("add", "c", ("neg", "d")), ("pow", ("add", "c", ("neg", "d")), -1))),
+        1,
+    ),
     # order
     ("argmax commutes on ties", _argmax("a", "b")[1], _argmax("b", "a")[1]),
     ("argmax with <= is the first", ("where", ("le", "av", "bv"), "bi", "ai"), _argmax("a", "b")[1]),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import redalg as ra
 from redalg.proofs.derivatives.claims import Claims
 from redalg.proofs.derivatives.document import Derivative
 from redalg.proofs.document.terms import Leaf, Term, Terms, walk
+from tests.support.forged_poles import BELOW_0, NOTHING
+from tests.support.forging import Forge
 
 Change = Callable[[Terms, Term], Term | None]
 
@@ -260,7 +263,28 @@ def _one_domain_of_two(c: Claims) -> Claims:
     return replace(c, document=doc, results=results, rules=tuple((t.substitute(x, moved), r) for x, r in c.rules))
 
 
+def _nowhere(what: Callable[[Any], Any], mode: str = "vjp") -> Claims:
+    """A derivative with what is 0, where it has a value, added."""
+    forge = Forge()
+
+    def added(t: Terms, root: Term) -> Term:
+        forge.terms = t
+        return t.add(root, forge(what("x[j]")))
+
+    return whole(claims_of("return y = sum[j](x[j]*w[j])", mode, **({"wrt": "x"} if mode == "vjp" else {})), added)
+
+
+def _tied(t: Terms, root: Term) -> Term:
+    """The gradient times d/(d + [d = 0]), which is 0 at d = 0."""
+    d = t.sub(_leaf(t, "x", "j"), _leaf(t, "w", "j"))
+    tie = t("where", t("eq", _leaf(t, "x", "j"), _leaf(t, "w", "j")), t.const(1), t.const(0))
+    return t.mul(root, d, t("pow", t.add(d, tie), t.const(-1)))
+
+
 FORGED: dict[str, Callable[[], Claims]] = {
+    **{f"without a value where x is 0: {k}": partial(_nowhere, v) for k, v in NOTHING.items()},
+    **{f"without a value where x is negative: {k}": partial(_nowhere, v) for k, v in BELOW_0.items()},
+    "a share of ties by their difference": lambda: whole(claims_of("return y = sum[j](x[j]*w[j])"), _tied, "x"),
     "a sign": lambda: whole(claims_of(SOFTMAX), lambda t, r: t.mul(t.const(-1), r)),
     "a factor": lambda: whole(claims_of(LSE), lambda t, r: t.mul(t.const(2), r)),
     "a factor near 1": lambda: whole(

@@ -1,0 +1,142 @@
+"""Where a stated derivative has a value: it divides by nothing that may be 0 where the derivative is a number.
+
+x·x⁻¹ and 1 have one normal form, and so have 0·log x and 0. What a stated derivative divides by, or takes a logarithm
+or root of, must therefore be in its domain wherever the rebuilt one and the outputs are numbers. Nothing has to be
+shown of what these compute themselves under the same conditions, or fewer, nor of stage values of the spec, which are
+numbers (`redalg.proofs.derivatives.proof`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, TypeAlias
+
+from redalg.proofs.checker.generators import frozen
+from redalg.proofs.checker.normalform import Normal
+from redalg.proofs.checker.partial import conditions, is_partial
+from redalg.proofs.checker.polynomial import Unknown
+from redalg.proofs.document.defined import Defined, copied, shown
+from redalg.proofs.document.document import Document, Obligation
+from redalg.proofs.document.terms import Term, Terms, fresh, walk
+from redalg.proofs.document.work import spend
+
+SYMMETRIC = ("eq", "and", "or")
+Guards: TypeAlias = frozenset[Term]
+
+
+def needed(about: Document, subject: str, stated: Term, stages: Collection[Term]) -> Iterator[Obligation]:
+    """The conditions on what a stated derivative computes and its definition, in `about` under its name, does not."""
+    if any(is_partial(n) and n not in stages for n in walk(stated, until=stages.__contains__)):
+        yield from _Needed(about, subject, stages).obligations(stated)
+
+
+class _Needed:
+    """What the definition of one derivative computes wherever it is a number: terms and conditions, and where."""
+
+    def __init__(self, about: Document, subject: str, stages: Collection[Term]) -> None:
+        self.t, self.subject, self.stages, self.defined = about.terms, subject, stages, Defined(about)
+        self.normal = Normal(finite=True)
+        self.alike: dict[Term, Term] = {}
+        self.known: dict[Any, list[tuple[Guards, frozenset[str]]]] = {}
+        root = about.spec[subject]
+        self.truths = {self._alike(n) for n in walk(root) if n.is_boolean}
+        for n, bound, chosen in shown(root):
+            held = frozenset(self._alike(c if holds else self.t("not", c)) for c, holds, _ in chosen)
+            self.known.setdefault(self._alike(n), []).append((held, bound))
+            for x in conditions(self.t, n) if is_partial(n) else ():
+                for c in _implied(self.t, x):
+                    self.known.setdefault(self._key(c), []).append((held, bound))
+
+    def obligations(self, stated: Term) -> Iterator[Obligation]:
+        t = self.t
+        for n, guards, bound in self._computed(stated):
+            names = copied(self.defined.open(self.subject, n, bound, False) or frozenset())
+            given = tuple(t.renamed(g, names) for g in sorted(guards, key=lambda g: g.number))
+            for c in conditions(t, n):
+                if not self._holds(self._key(c), c.axes, guards, bound):
+                    yield Obligation("D5", self.subject, t.renamed(c, names), t("true"), "domain", given)
+
+    def _computed(self, stated: Term) -> Iterator[tuple[Term, Guards, frozenset[str]]]:
+        """The partial operations of a stated derivative, the conditions they stand under, the axes everywhere along
+        which, below what is not known; each use apart."""
+        seen: set[tuple[Term, Guards, frozenset[str]]] = set()
+        stack: list[tuple[Term, Guards, frozenset[str]]] = [(stated, frozenset(), frozenset())]
+        while stack:
+            use = n, guards, bound = stack.pop()
+            if use in seen or self._is_known(n, guards, bound):
+                continue
+            seen.add(use)
+            spend(1 + len(guards))
+            if is_partial(n):
+                yield use
+            if n.op == "reduce":  # a guard says nothing of the places along an axis that is bound here
+                guards = frozenset(g for g in guards if not g.axes & set(n.attr.axes))
+                bound |= frozenset(n.attr.axes)
+            chosen = [guards] * len(n.args)
+            if n.op == "where":
+                c = self._alike(n.args[0])
+                chosen[1:] = [guards | {c}, guards | {self._alike(self.t("not", c))}]
+            stack += [(a, g, bound & a.axes) for a, g in zip(n.args, chosen, strict=True)]
+
+    def _is_known(self, n: Term, guards: Guards, bound: frozenset[str]) -> bool:
+        """Whether a term is a stage value, a condition of the definition or what that computes wherever guards hold."""
+        if n in self.stages or not n.args:
+            return True
+        return n.is_boolean and self._alike(n) in self.truths or self._holds(self._alike(n), n.axes, guards, bound)
+
+    def _holds(self, key: Any, axes: frozenset[str], guards: Guards, bound: frozenset[str]) -> bool:
+        return any(also <= guards and bound & axes <= everywhere for also, everywhere in self.known.get(key, ()))
+
+    def _key(self, c: Term) -> Any:
+        """A condition as what it says of a value in normal form: terms with one normal form are equal where both are
+        numbers, and that they are is shown of each."""
+        side = c.args[0] if c.op == "ne" else c.args[1]
+        try:
+            v = self.normal(side)
+        except Unknown:
+            return self._alike(c)
+        return (c.op, frozen(v)) if isinstance(v, dict) else self._alike(c)
+
+    def _alike(self, root: Term) -> Term:
+        """A condition with the arguments of comparisons in one order, a ≠ b as not a = b, bound axes by first names."""
+        t, done = self.t, self.alike
+        for n in walk(root, until=done.__contains__):
+            if n in done:
+                continue
+            args = [done[a] for a in n.args]
+            if n.op in SYMMETRIC or n.op == "ne":
+                args.sort(key=lambda a: a.number)
+            if n.op == "ne":
+                done[n] = t("not", t("eq", *args))
+            elif n.op == "not" and args[0].op == "not":
+                done[n] = args[0].args[0]
+            else:
+                done[n] = self._bound(n, args) if n.op == "reduce" else t(n.op, *args, attr=n.attr)
+        return done[root]
+
+    def _bound(self, n: Term, args: list[Term]) -> Term:
+        taken = set(n.axes)
+        names = {a: fresh(a, taken) for a in n.attr.axes}
+        moved = {a: b for a, b in names.items() if a != b}
+        args = [self._alike(self.t.renamed(a, moved)) for a in args] if moved else args
+        return self.t("reduce", *args, attr=n.attr._replace(axes=tuple(names.values())))
+
+
+def _implied(t: Terms, condition: Term) -> Iterator[Term]:
+    """A condition and what follows from it: a product is not 0 where none of its factors is."""
+    yield condition
+    if condition.op == "lt":
+        yield t("le", *condition.args)
+    if condition.op in ("lt", "ne"):
+        zero = t.const(0)
+        stack = [condition.args[condition.op == "lt"]]
+        while stack:
+            a = stack.pop()
+            yield t("ne", a, zero)
+            if a.op == "mul":
+                stack += a.args
+            elif a.op == "pow" and a.args[1].op == "const" and a.args[1].attr > 0:
+                stack.append(a.args[0])
+
+
+__all__ = ["needed"]
