@@ -32,9 +32,10 @@ from redalg.proofs.numbers.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.numbers.values import Numbers
 
 ATTEMPTS = 6  # draws per wanted point
-MODES = (0, 1, 3, 4, 5, 0, 1, 2, 3, 0, 0, 1, 3, 8, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
+MODES = (0, 1, 3, 8, 10, 5, 9, 4, 0, 1, 2, 3, 0, 0, 1, 3, 4, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
 DEGENERATE = (6, 7, 0, 3, 4, 6, 7, 1, 5, 2)  # the same for divisors, which vanish on constant streams
 BELOW = 12  # from 0, so that extrema of two sides and anchors above them stay negative
+OPPOSITE, AT_ZERO = 9, 10  # modes that differ from leaf to leaf, see Sample._mode
 NARROW = 80  # bits below max(1, |x|) that an enclosure may be wide
 CASTS = frozenset({"cast_commutes", "cast_left_out"})
 Found = tuple[str, Any]
@@ -81,6 +82,7 @@ class Sample:
         self.modes = DEGENERATE if obligation.equality == "domain" else MODES
         self.roots = (obligation.left, obligation.right, *obligation.given, *self.judged)
         self.leaves = self._leaves()
+        self.tensors = sorted({t.attr.name for t in walk(*self.roots) if t.op == "tensor"})
         self.made = new_axes(*self.roots)
         self.axes = sorted(_axes(self.roots) - set(self.made))
         self.sides = doc.sides
@@ -144,11 +146,23 @@ class Sample:
         self.values, self.drawn = {}, []
         for (name, axes), domain in self.leaves.items():
             values = self.values.setdefault(name, {})
+            own = self._mode(name, mode)
             spend(2 * prod(self.sizes[a] for a in axes))
             ranges = [range(self.starts.get(a, 0), self.starts.get(a, 0) + self.sizes[a]) for a in axes]
             for place in product(*ranges):
                 if place not in values:
-                    values[place] = self._value(domain, mode)
+                    values[place] = self._value(domain, own)
+
+    def _mode(self, name: str, mode: int) -> int:
+        """The kind of values of one leaf.
+
+        In one mode tensors have one sign and the other in turn, so that their products, and extrema of these, are below
+        0, as anchors are; in another anchors are 0, and tensors not above it.
+        """
+        tensor = name in self.tensors
+        if mode == OPPOSITE:
+            return 5 if tensor and self.tensors.index(name) % 2 else 8
+        return mode if mode != AT_ZERO else 4 if tensor else 6
 
     def _share_sizes(self) -> None:
         """d~1 and d' are other names for positions along d, and so are a and b where one array is read along both."""

@@ -11,7 +11,7 @@ import pytest
 
 import redalg as ra
 from redalg.proofs.document.document import Document, Obligation
-from redalg.proofs.document.terms import Leaf, Term, Terms, walk
+from redalg.proofs.document.terms import Leaf, Term, Terms, leaves, walk
 from redalg.proofs.falsification.falsify import falsify
 from tests.support.false_lemmas import FALSE, TRUE, lemma
 from tests.support.forms import form_of
@@ -220,3 +220,32 @@ def test_a_deep_obligation_does_not_recurse() -> None:
     for _ in range(3000):
         deep = t("maximum", t.mul(t.const(Fraction(1, 2)), deep), t.const(-1))
     assert falsify(Obligation("O1", "s", deep, deep), bare(t), points=2) == ("tested", 2)
+
+
+WHERE = {
+    "negative": lambda t, a: t("lt", a, t.const(0)),
+    "far below 0": lambda t, a: t("lt", a, t.const(-5)),
+    "positive": lambda t, a: t("lt", t.const(0), a),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize(
+    "name", ["softmax", "variance", "attention", "cross_entropy_linear_head", "weighted_variance", "log_mean_exp"]
+)
+def test_what_is_false_at_some_anchors_alone_is_refuted(name: str, where: str) -> None:
+    """Few points reach anchors of either sign, also where those are maxima of products."""
+    doc = document(name)
+    t, of_anchors = doc.terms, {a.name for p in doc.passes for a in p.anchors}
+    altered = 0
+    for o in doc.obligations:
+        if o.equality == "domain" or o.left.is_boolean:
+            continue
+        for leaf in leaves(o.left, o.right):
+            shown = leaf.attr.name.removeprefix("shift:").rstrip("'").removesuffix("_a").removesuffix("_b")
+            if shown not in of_anchors or {"positive", "nonnegative"} & leaf.attr.domain:
+                continue
+            wrong = t.add(o.left, t("where", WHERE[where](t, leaf), t.const(1), t.const(0)))
+            assert falsify(replace(o, left=wrong), doc)[0] == "refuted", (str(o), leaf.attr.name)
+            altered += 1
+    assert altered
