@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -75,6 +75,7 @@ class Engine:
         self.program, self.params = program, params
         self._wide = wide
         self.widens = wide is not None  # whether there is a larger exponent range, and rounding
+        self._far = any(map(partial(_is_wider, np.dtype(program.real)), params.values()))
 
     @cached_property
     def wide(self) -> Lifting:
@@ -151,7 +152,9 @@ class Engine:
         return found
 
     def _coarse(self, block: Stretch) -> bool:
-        """Whether floats would round integers of the block, or their squares."""
+        """Whether floats would round integers of the block, or their squares, or do not hold what a pass handed on."""
+        if self._far:
+            return True
         if not self.program.integers or not (self.program.sums or self.program.means):
             return False
         read = [np.asarray(block.arrays[name]) for name in block.axes if name in block.arrays]
@@ -229,6 +232,11 @@ class Engine:
             if not all_finite(x) and (~np.isfinite(x[0]) & _sound(axes, read, block, known)).any():
                 return True
         return False
+
+
+def _is_wider(real: np.dtype, x: Any) -> bool:
+    """Whether an array is of floats that do not fit the dtype of a pass."""
+    return isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.dtype.itemsize > real.itemsize
 
 
 def _sound(

@@ -13,7 +13,7 @@ import numpy as np
 from redalg.graph.plan import COUNT
 from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import Finale
-from redalg.streaming.state import State, in_range, wider
+from redalg.streaming.state import State, fitting, in_range, wider
 from redalg.streaming.tapes.tape import Array, Called, Runs, dtype_names
 
 ROWS_AT_ONCE = 1 << 18  # elements of the largest temporary of a block of outputs that keep the axis
@@ -47,8 +47,8 @@ class Pass:
 
     @cached_property
     def wide(self) -> Pass | None:
-        """The same functions with a larger exponent range, for sums that overflow."""
-        real = wider(np.dtype(self.real)) if self.sums or self.means else None
+        """The same functions with a larger exponent range, for what leaves the range of this one."""
+        real = wider(np.dtype(self.real))
         return None if real is None else in_dtype(self, real)
 
 
@@ -142,7 +142,7 @@ def _handed_on(p: Pass, known: Mapping[str, Any], state: State, sizes: Mapping[s
         return exported(own.exports, p.exported, known, held, sizes)
 
     found = in_range(state, p, lambda: p.wide, run)
-    return {name: np.array(x, dtype=p.real if x.dtype.kind == "f" else x.dtype) for name, x in found.items()}
+    return {name: fitting(x, np.dtype(p.real)) if x.dtype.kind == "f" else np.array(x) for name, x in found.items()}
 
 
 def exported(

@@ -16,7 +16,7 @@ from redalg.numeric.definition import reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.machine import Machine, ranged
 from redalg.streaming.passes import applied, exported
-from redalg.streaming.state import State
+from redalg.streaming.state import State, fitting
 from redalg.streaming.tapes.tape import Array
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def exports(machine: Machine, state: State | None, a: Accumulator) -> dict[str, 
         return {}
     env = {**given(a._bound.arrays), **a._now.exports}
     found = ranged(machine, state, lambda m, s: exported(m.export_tape(number), names, env, s, a._now.sizes))
-    return {name: np.array(x, dtype=machine.real if x.dtype.kind == "f" else x.dtype) for name, x in found.items()}
+    return {name: fitting(x, machine.real) if x.dtype.kind == "f" else np.array(x) for name, x in found.items()}
 
 
 def totals(a: Accumulator) -> Any:

@@ -99,6 +99,13 @@ def in_range(state: State, own: Own, wide: Callable[[], Own | None], compute: Ca
     return compute(own, state) if more is None else compute(more, widen(state))
 
 
+def fitting(x: Array, real: np.dtype) -> Array:
+    """Floats in a dtype if that holds them: none becomes infinite or 0 there; else as they are."""
+    near = x.astype(real)
+    lost = np.isfinite(x) & ~np.isfinite(near) | (x != 0) & (near == 0)
+    return x if np.any(lost) else near
+
+
 def narrow(s: State, real: np.dtype) -> State:
     """The state in its own float dtype if that holds it, else the wide one.
 
