@@ -66,7 +66,6 @@ class Proof:
     def __init__(self, c: Claims) -> None:
         self.c, self.t = c, c.document.terms
         self.rebuilt, self.rows = Rebuilt(self.t), Rows(self.t)
-        self.zero = self.t.const(0)
         self.definitions: dict[str, Document] = {}  # of results: what obligations on their domains are about
         self.cancelled = [value for of, value in c.cancelled if of is None]
         self.named, self.classes = self._foreign(), c.alike(leaves(*c.roots(), op="tensor"))
@@ -82,14 +81,14 @@ class Proof:
         yield from self._cancellations()
         for name, own in self.derivatives().items():
             stated = self.c.results[name]
-            written = self.zero if stated is None else self._written_out(stated)
+            written = self.t.const(0) if stated is None else self._written_out(stated)
             claim = self._obligation("D3", name, written, own)
             self.definitions[name] = self._judged(claim)
             yield claim
             yield from needed(self.definitions[name], name, claim.left, self.stages)
             if name in self.c.filled and stated is not None:
                 rows = self._written_out(self.rows.masked(stated))
-                yield self._obligation("D4", name, self.t("where", rows, own, self.zero), self.zero)
+                yield self._obligation("D4", name, self.t("where", rows, own, self.t.const(0)), self.t.const(0))
 
     def _obligation(self, law: str, name: str, left: Term, right: Term) -> Obligation:
         return Obligation(law, name, self._canonical(left), self._canonical(right), "observational", self.given)
@@ -179,7 +178,7 @@ class Proof:
     def _unless_filled(self, name: str, tangent: Term) -> Term:
         if name not in self.c.document.empty:
             return tangent
-        return self.t("where", self.rows.masked(self.c.spec[name]), self.zero, tangent)
+        return self.t("where", self.rows.masked(self.c.spec[name]), self.t.const(0), tangent)
 
     # --- what is cancelled ---
 
@@ -189,13 +188,13 @@ class Proof:
             leaves = [t for name in c.results for t in c.read(name)]
             found = self.rebuilt.adjoints(self._seeds(), leaves, self.cancelled)
             for k, value in enumerate(self.cancelled):
-                yield self._obligation("D2", f"cancelled[{k}]", found[value], self.zero)
+                yield self._obligation("D2", f"cancelled[{k}]", found[value], self.t.const(0))
         for k, (of, value) in enumerate(c.cancelled):
             if of is not None or c.mode != REVERSE:
                 change = self.t.state(CHANGE, sorted(value.axes))
                 roots = [of] if of is not None else [c.spec[n] for n in c.smooth]
                 for moved in self.rebuilt.tangents(roots, {value: change}).values():
-                    yield self._obligation("D2", f"cancelled[{k}]", moved, self.zero)
+                    yield self._obligation("D2", f"cancelled[{k}]", moved, self.t.const(0))
 
     # --- the same leaves on both sides ---
 
@@ -264,14 +263,14 @@ class Proof:
         """1/(number of arguments equal to their maximum) as 0 where none is, which is nowhere: a case less."""
         if n.op != "pow" or n.args[0].op != "add" or n.args[1] is not self.t.const(-1):
             return None
-        taken = (self.t.const(1), self.zero)
+        taken = (self.t.const(1), self.t.const(0))
         tests = [x.args[0] for x in n.args[0].args if x.op == "where" and x.args[1:] == taken]
         pairs = [frozenset(c.args) for c in tests if c.op == "eq"]
         if len(pairs) < len(n.args[0].args):
             return None
         found = (m for m in pairs[0] if m.op in ("maximum", "minimum"))
         whole = any({frozenset({a, m}) for a in m.args} == set(pairs) for m in found)
-        return self.t("where", self.t("or", *tests), n, self.zero) if whole else None
+        return self.t("where", self.t("or", *tests), n, self.t.const(0)) if whole else None
 
 
 def _named(t: Term) -> Iterator[str]:
