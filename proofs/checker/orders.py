@@ -41,6 +41,7 @@ class Orders(Lists):
         if not isinstance(v, dict):
             raise Unknown("a product of elements that may be infinite")
         axes, v = self.rebound(axes, v)
+        assert isinstance(v, dict)
         single = as_mono(v)
         if single is not None and single[1] == 1 and all(self.gens[g].sign == signs.POS for g, _ in single[0]):
             return self.exp(self.sum(axes, self.log(v)))
@@ -114,6 +115,8 @@ class Orders(Lists):
         if value is not None or not self.axes(v) & set(axes):
             return v
         axes, v = self.rebound(axes, v)
+        assert isinstance(v, dict)
+        assert isinstance(v, dict)
         single = as_mono(v)
         if single is not None and single[1] == 1 and len(single[0]) == 1:
             gen = self.gens[single[0][0][0]]
@@ -171,6 +174,7 @@ class Orders(Lists):
         axes, v = self.rebound(axes, v, beside=extra[1:] if extra else ())  # type: ignore[index]
         if isinstance(v, Case):
             return self._order_of_cases(kind, axes, v, extra)
+        assert isinstance(v, dict)
         context, factor, rest = self._pulled(v, axes)
         if kind in ("max", "min"):
             return self.plus(context, self._extremum_of_product(kind, axes, factor, rest, extra))

@@ -272,7 +272,7 @@ class Sums(Conditions):
             return self.new("leaf", ("index", axes[gen.data[1]]), ("index", axes[gen.data[1]]), free, gen.sign)
         if gen.data[0] != "any":
             raise Unknown(f"an axis renamed inside a {gen.kind}")
-        bound, v = self.rebound(*gen.data[1:], axes)
+        bound, v = self.rebound(gen.data[1], gen.data[2], axes)
         return self.new("truth", ("any", bound, frozen(v)), ("any", bound, v), free, gen.sign)
 
     def _relabelled_order(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
