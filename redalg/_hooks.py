@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.refusals.document import Refusal
     from redalg.streaming.accumulator import Accumulator
+    from redalg.streaming.divided import Divided
     from redalg.streaming.program import Program
 
 
@@ -108,6 +110,13 @@ def derive(spec: Spec, *args: Any, **options: Any) -> Form:
     from redalg.api import derive_incremental
 
     return derive_incremental(spec, *args, **options)
+
+
+def divided(form: Form, arrays: Mapping[str, Any], divisions: Sequence[Sequence[int]]) -> Divided:
+    """What accumulators of a form make of one stream, divided in several ways."""
+    from redalg.streaming.divided import Divided
+
+    return Divided(form, arrays, divisions)
 
 
 def vjp(spec: Spec, wrt: Any, given: Any, assume: Any, sizes: Any) -> Vjp:

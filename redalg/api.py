@@ -41,9 +41,9 @@ from redalg.laws.infinities import (
     LEVELS,
     UNGUARDED,
     WORK,
+    Definitions,
     Level,
     assuming,
-    differences,
     everything,
     unchecked,
 )
@@ -147,13 +147,14 @@ class Compared:
     def __init__(self, parts: Parts) -> None:
         self.spec, self.parts = parts.spec, parts
         self.found: dict[object, list[str]] = {}  # shape of a part -> what its outputs differ in
+        self.definitions = Definitions()
 
     def __call__(self, plan: Plan) -> dict[str, str]:
         found: dict[str, str] = {}
         for alike in self.parts.alike(plan):
             one = alike[0]
             if one.shape not in self.found:
-                differ = differences(Form(one.spec, one.plan))
+                differ = self.definitions.differences(Form(one.spec, one.plan))
                 self.found[one.shape] = [differ.get(o.name, "") for o in one.plan.outputs]
             kinds = self.found[one.shape]
             for part in alike:

@@ -24,14 +24,24 @@ def free_axis(spec: Spec, plan: Plan) -> str:
 
 def batched(spec: Spec, plan: Plan, axis: str) -> tuple[Spec, Plan]:
     """Both with `axis` as the first one of every tensor, and of all that depends on one."""
-    read = _reader(axis, _dependent(plan))
+    return spec_over(spec, axis), plan_over(plan, axis)
+
+
+def spec_over(spec: Spec, axis: str) -> Spec:
+    """The spec with `axis` as the first one of every tensor, evaluated as it stands."""
+    read = _reader(axis, set())
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: (axis, *spec.output_axes[n]) for n, node in outputs.items() if axis in node.axes}
     tensors = [_longer(d, axis) for d in spec.tensors]
-    over = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
-    return over, replace(
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
+
+
+def plan_over(plan: Plan, axis: str, passes: tuple[PassPlan, ...] = ()) -> Plan:
+    """A plan with `axis` as the first one; `passes`: those of it, where they are there already."""
+    read = _reader(axis, _dependent(plan))
+    return replace(
         plan,
-        passes=tuple(_pass(p, axis, read) for p in plan.passes),
+        passes=passes or tuple(_pass(p, axis, read) for p in plan.passes),
         outputs=tuple(_along(o.map(read), axis) for o in plan.outputs),
         obligations=(),
         known=tuple((read(a), read(b)) for a, b in plan.known),
@@ -123,4 +133,4 @@ def _nodes(plan: Plan) -> Iterable[Node]:
     yield from (o.guarded for o in plan.outputs)
 
 
-__all__ = ["batched", "free_axis", "over"]
+__all__ = ["batched", "free_axis", "over", "plan_over", "spec_over"]

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from redalg import _hooks
 from redalg.algebra.work import INFINITIES, MOVE, SLOT, spend, within
 from redalg.errors import RedalgError
 from redalg.graph import node as g
@@ -27,7 +29,7 @@ from redalg.graph.functions import POLES
 from redalg.graph.masked import finite, new_axes
 from redalg.graph.node import Decl, Node
 from redalg.graph.plan import COUNT
-from redalg.laws.batch import batched, free_axis
+from redalg.laws.batch import free_axis, plan_over, spec_over
 from redalg.laws.drawn import Tensor, count, data
 from redalg.numeric.definition import reference
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.graph.plan import Plan
     from redalg.language.spec import Spec
+    from redalg.streaming.divided import Divided
 
 LENGTH = 4  # of the streamed axis; axes of their own have 2
 LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
@@ -201,45 +204,90 @@ def differences(form: Form) -> dict[str, str]:
 
     Raises: Exhausted where comparing them would take too many operations.
     """
-    spec, axis = form.spec, form.plan.axis
-    if not axis or not form.plan.passes or any("complex" in d.domain for d in spec.tensors):
-        return {}
-    lists = new_axes(*spec.outputs.values())
-    sizes = {**dict.fromkeys((a for d in spec.tensors for a in d.axes), 2), **lists}
-    sizes[axis[0]] = LENGTH // 2 ** (len(axis) - 1)
-    batches = tuple(_batches(spec))
-    if not batches:  # nothing but integers and conditions
-        return {}
-    tensors = tuple(_tensor(d, axis[0], sizes) for d in spec.tensors)
-    cost = _cost(form, sizes, count(tensors, batches))
-    within(cost, INFINITIES, WORK)
-    spend(cost)
-    over, plan = batched(spec, form.plan, free_axis(spec, form.plan))
-    arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
-    with np.errstate(all="ignore"):
-        return _compared(form, replace(form, spec=over, plan=plan), sizes, arrays)
+    return Definitions().differences(form)
 
 
-def _compared(form: Form, over: Form, sizes: dict[str, int], arrays: Arrays) -> dict[str, str]:
-    """What differs in these cases, computed together; integers beyond int64 are refused, there as in every call."""
-    spec, patterns = form.spec, "cast_commutes" in form.assumptions  # numbers of such forms differ by rounding anyway
-    found = dict[str, str]()
-    try:
-        wanted = _named(over.spec, reference(over.spec, **arrays))
-        for got in _results(over, arrays, sizes[form.plan.axis[0]]):
-            for name, value in got.items():
-                kind = _difference(value, wanted[name], patterns, is_position(spec.outputs[name]))
-                if kind and found.get(name) != "number":
-                    found[name] = kind
-            if list(found.values()).count("number") == len(spec.outputs):
-                break  # there is no more to find
-        return found
-    except RedalgError:
-        middle = min(map(len, arrays.values())) // 2
-        parts = ({n: x[part] for n, x in arrays.items()} for part in (slice(middle), slice(middle, None)) if middle)
-        halves = [_compared(form, over, sizes, part) for part in parts]
-        kinds = ("", "nan", "exact", "number")
-        return {name: max((h.get(name, "") for h in halves), key=kinds.index) for half in halves for name in half}
+class Definitions:
+    """What a spec and parts of it are at infinities, which forms are compared with."""
+
+    def __init__(self) -> None:
+        self.cases: dict[tuple[str, ...], Cases] = {}  # by the axis of cases and the outputs
+
+    def differences(self, form: Form) -> dict[str, str]:
+        """Of one of the forms of a spec, or of a part of it that has these outputs."""
+        spec, axis = form.spec, form.plan.axis
+        if not axis or not form.plan.passes or any("complex" in d.domain for d in spec.tensors):
+            return {}
+        lists = new_axes(*spec.outputs.values())
+        sizes = {**dict.fromkeys((a for d in spec.tensors for a in d.axes), 2), **lists}
+        sizes[axis[0]] = LENGTH // 2 ** (len(axis) - 1)
+        batches = tuple(_batches(spec))
+        if not batches:  # nothing but integers and conditions
+            return {}
+        tensors = tuple(_tensor(d, axis[0], sizes) for d in spec.tensors)
+        cost = _cost(form, sizes, count(tensors, batches))
+        within(cost, INFINITIES, WORK)
+        spend(cost)
+        case = free_axis(spec, form.plan)
+        key = (case, *spec.outputs)
+        if key not in self.cases:
+            arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
+            self.cases[key] = Cases(spec_over(spec, case), case, sizes[axis[0]], arrays)
+        with np.errstate(all="ignore"):
+            return self.cases[key].compared(form)
+
+
+class Cases:
+    """A spec over many data, computed together, and the forms that were run on them.
+
+    A form whose passes another one has (it has a guard more) is read where that one ended.
+    """
+
+    def __init__(self, spec: Spec, axis: str, length: int, arrays: Arrays) -> None:
+        self.spec, self.axis, self.length, self.arrays = spec, axis, length, arrays
+        self.run: list[tuple[Plan, Plan, Divided]] = []  # a plan, the same over all cases, and where its passes ended
+
+    @cached_property
+    def wanted(self) -> dict[str, Any]:
+        """The definition."""
+        found = reference(self.spec, **self.arrays)
+        return found if isinstance(found, dict) else {next(iter(self.spec.outputs)): found}
+
+    @cached_property
+    def halves(self) -> list[Cases]:
+        """Half of the cases each; none of one."""
+        middle = min(map(len, self.arrays.values())) // 2
+        parts = (slice(middle), slice(middle, None)) if middle else ()
+        arrays = ({name: x[part] for name, x in self.arrays.items()} for part in parts)
+        return [Cases(self.spec, self.axis, self.length, half) for half in arrays]
+
+    def compared(self, form: Form) -> dict[str, str]:
+        """What differs; integers beyond int64 are refused, there as in every call."""
+        outputs, patterns = form.spec.outputs, "cast_commutes" in form.assumptions  # such forms differ by rounding
+        found = dict[str, str]()
+        try:
+            for got in self._results(form):
+                for name, value in got.items():
+                    kind = _difference(value, self.wanted[name], patterns, is_position(outputs[name]))
+                    if kind and found.get(name) != "number":
+                        found[name] = kind
+                if list(found.values()).count("number") == len(outputs):
+                    break  # there is no more to find
+            return found
+        except RedalgError:
+            halves, kinds = [half.compared(form) for half in self.halves], ("", "nan", "exact", "number")
+            return {name: max((h.get(name, "") for h in halves), key=kinds.index) for half in halves for name in half}
+
+    def _results(self, form: Form) -> Iterator[dict[str, Any]]:
+        """Of the whole stream at once, and in pieces: what two accumulators merge to, where one pass suffices."""
+        same = next((known for known in self.run if known[0].passes == form.plan.passes), None)
+        plan = plan_over(form.plan, self.axis, same[1].passes if same else ())
+        over, length = replace(form, spec=self.spec, plan=plan), self.length
+        if same is None:
+            cuts = ((0, length), (0, 1, length), (0, length - 1, length))
+            same = form.plan, plan, _hooks.divided(over, self.arrays, cuts)
+            self.run.append(same)
+        return same[2].values(over)
 
 
 def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:
@@ -267,44 +315,6 @@ def _batches(spec: Spec) -> Iterator[tuple[int, ...]]:
     held = [[drawn[n] for n in names if n in drawn] for names in {id(v): v for v in group.values()}.values()]
     for number in range(max(map(len, held), default=0)):
         yield tuple(numbers[number] for numbers in held if number < len(numbers))
-
-
-def _named(spec: Spec, result: Any) -> dict[str, Any]:
-    return result if isinstance(result, dict) else {next(iter(spec.outputs)): result}
-
-
-def _results(form: Form, arrays: Arrays, length: int) -> Iterator[dict[str, Any]]:
-    """The whole stream at once, and in pieces: two accumulators merged where one pass suffices."""
-    axis, spec = form.plan.axis[0], form.spec
-    streamed = {d.name: d.axes.index(axis) for d in spec.tensors if axis in d.axes}
-    bound = {k: v for k, v in arrays.items() if k not in streamed}
-    inner = int(np.prod([2 for _ in form.plan.axis[1:]], dtype=int))
-
-    def piece(start: int, stop: int) -> Arrays:
-        return {k: arrays[k][(slice(None),) * at + (slice(start, stop),)] for k, at in streamed.items()}
-
-    for cuts in ((0, length), (0, 1, length), (0, length - 1, length)):
-        parts = list(zip(cuts, cuts[1:], strict=False))
-        total = form.accumulator(start=0, **bound)
-        for number in range(len(form.plan.passes)):
-            if number:
-                total.next_pass(start=0)
-                for start, stop in parts:
-                    total._update_once(piece(start, stop))
-                continue
-            total._update_once(piece(*parts[0]))
-            for start, stop in parts[1:]:
-                other = form.accumulator(start=start * inner, **bound)
-                other._update_once(piece(start, stop))
-                total.merge(other)
-        yield _read(form, total, piece(0, length))
-
-
-def _read(form: Form, total: Any, chunk: Arrays) -> dict[str, Any]:
-    kept = [o.name for o in form.plan.outputs if o.keeps_axis]
-    found = {} if len(kept) == len(form.plan.outputs) else _named(form.spec, total.result())
-    applied = _named(form.spec, total.apply(start=0, **chunk)) if kept else {}
-    return {**found, **{k: v for k, v in applied.items() if k in kept}}
 
 
 def _difference(got: Any, wanted: Any, patterns: bool, position: bool) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from numbers import Integral
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -160,6 +161,10 @@ class Accumulator:
             chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
         self._now = self._readable(self._advanced(checks.chunk(self._layout, self._now, chunks)))
 
+    def _take(self, found: Bound, cuts: Sequence[int]) -> None:
+        """An update by a chunk that fits, piece by piece: what pieces with accumulators of their own merge to."""
+        self._now = self._readable(self._advanced(found, cuts))
+
     def _remember(self, kind: Hashable, found: Bound, arrays: Sequence[Any]) -> None:
         """Prepare for more chunks of this kind, of which there was one."""
         now, axis = self._now, self._layout.axis
@@ -191,7 +196,8 @@ class Accumulator:
             any(x.dtype == np.int64 for x in arrays if isinstance(x, np.ndarray)),
         )
 
-    def _advanced(self, found: Any) -> Snapshot:
+    def _advanced(self, found: Bound, cuts: Sequence[int] = ()) -> Snapshot:
+        """What is held after a chunk, which is taken at once or in the pieces between `cuts`."""
         now, axis = self._now, self._layout.axis
         sizes = _same(now.sizes, {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}})
         length = found.sizes[axis[0]]
@@ -202,9 +208,10 @@ class Accumulator:
         checks.aligned(now.span, inner)
         machine = self._machine(found.dtypes)
         stretch = self._stretch(found.arrays, sizes | {axis[0]: length}, now.span.stop // inner)
-        before = self._promoted(now, found.dtypes, checks.UPDATE)
+        after, engine = self._promoted(now, found.dtypes, checks.UPDATE), self._engine(machine)
         with np.errstate(all="ignore"):
-            after = before.extended(self._engine(machine), stretch, now.span.stop)
+            for low, high in pairwise(cuts or (0, length)):
+                after = after.extended(engine, stretch.cut(axis[0], low, high), now.span.stop + low * inner)
         span = now.span.extended(length * inner)
         dtypes, origin = _same(now.dtypes, found.dtypes), _same(now.origin, checks.origin_of(found))
         noted = promote.beyond(now.beyond, found.arrays)

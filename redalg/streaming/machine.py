@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redalg.graph.node import Node, walk
-from redalg.graph.plan import COUNT, Output, Plan, given
+from redalg.graph.plan import COUNT, Output, PassPlan, Plan, given
 from redalg.numeric.definition import finished, with_empty
 from redalg.streaming.masked import Masked
 from redalg.streaming.program import Program
@@ -71,7 +71,7 @@ class Machine:
         programs, tapes, kinds = list[Program](), dict[int, Tape](), dict(self.kinds)
         for k, p in enumerate(self.plan.passes, 1):
             suffix = f"_{k}" if len(self.plan.passes) > 1 else ""
-            program = Program(p, self.plan.axis, kinds, self.real, self.layout, self.numbers, suffix)
+            program = _program(p, self.plan.axis, kinds, self.real, self.layout, self.numbers, suffix)
             programs.append(program)
             if not p.exports:
                 continue
@@ -194,7 +194,14 @@ def export_axes(plan: Plan, name: str) -> tuple[str, ...]:
     return tuple(sorted(node.axes))
 
 
-_MACHINES = Remember()
+_MACHINES, _PROGRAMS = Remember(), Remember()
+
+
+def _program(p: PassPlan, axis: tuple[str, ...], kinds: Mapping[str, str], real: np.dtype, *rest: Any) -> Program:
+    """The program of a pass, built once: plans may share it, and differ in their outputs."""
+    known: dict[Any, Program] = _PROGRAMS(p, dict)
+    key = (axis, tuple(sorted(kinds.items())), real.char, *rest)
+    return known[key] if key in known else known.setdefault(key, Program(p, axis, kinds, real, *rest))
 
 
 def built(plan: Plan, masked: Masked, dtypes: Mapping[str, Any], real: np.dtype, first: Iterable[str]) -> Machine:
