@@ -27,7 +27,7 @@ from redalg.certify.export import unstated
 from redalg.certify.refusal import unneeded
 from redalg.engine.draft import Obstacle
 from redalg.engine.parts import Part, Parts
-from redalg.engine.passes import derive_plan
+from redalg.engine.passes import Planner
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.form import Form
 from redalg.graph.node import walk
@@ -80,15 +80,15 @@ def derive_incremental(
     >>> sorted(form.combine)
     ['max_x', 'n', 'sum_exp']
     """
-    assume = (assume,) if isinstance(assume, str) else tuple(assume)
-
-    def planned(guards: Mapping[str, Level]) -> Plan:
-        found = derive_plan(spec, axis, max_passes, assume, guards, dump_after)
-        if isinstance(found, Obstacle):
-            refuse(spec, found)
-        return found
-
     with allowance(VERDICT, "steps for one verdict"), _held(spec):
+        planner = Planner(spec, axis, max_passes, assume, dump_after)
+
+        def planned(guards: Mapping[str, Level]) -> Plan:
+            found = planner(guards)
+            if isinstance(found, Obstacle):
+                refuse(spec, found)
+            return found
+
         try:
             return _guarded(spec, planned)
         except NotDecomposable as refusal:

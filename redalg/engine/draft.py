@@ -38,6 +38,7 @@ class Read:
     written: list[Node] = field(default_factory=list)  # the same as the spec has it
     conditions: list[Node] = field(default_factory=list)  # of guards
     stages: list[Node] = field(default_factory=list)
+    chosen: tuple[list[Node], list[Node], Choices] | None = None  # stages, nodes, and what was chosen for them
     choices: Choices = field(default_factory=Choices)
     left_out: list[Choice] = field(default_factory=list)
     slots: SlotBackend | None = None
@@ -83,6 +84,12 @@ class Draft:
     exports: Exports = field(default_factory=Exports)
     plan: Plan | None = None
     dump_after: str | None = None
+
+    def separated(self, request: Request) -> Draft:
+        """The draft as it was before its reads were planned: no guard has a part in that."""
+        reads = [Read(r.raw, r.backend, chosen=r.chosen) for r in self.reads]
+        parts = {"axis": self.axis, "outputs": self.outputs, "leaves": self.leaves, "stages": self.stages}
+        return Draft(self.spec, request, **parts, reads=reads, resolved=self.resolved, dump_after=self.dump_after)
 
     @property
     def axis_order(self) -> tuple[str, ...]:

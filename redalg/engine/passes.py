@@ -72,7 +72,7 @@ def _restore(draft: Draft) -> None:
     assert draft.plan is not None
     plan = written(draft.plan, draft.leaves)
     plain = Draft(draft.spec, replace(draft.request, constants=False))
-    for step in PASSES[: NAMES.index("separate") + 1]:
+    for step in PASSES[: NAMES.index(SEPARATED) + 1]:
         step.run(plain)
     if plain.obstacle is not None:
         draft.obstacle = plain.obstacle
@@ -106,7 +106,7 @@ READ_PASSES = (
     ReadPass("order", "every name after what it is computed from", reads.ordered),
     ReadPass("measure", "results back from units of the data, sums in an order that keeps digits", reads.measured),
 )
-BACK = "centre"
+BACK, SEPARATED = "centre", "separate"
 NAMES = (*(p.name for p in PASSES), *(p.name for p in READ_PASSES))
 ASSUMPTIONS = ("cast_commutes",)
 
@@ -135,23 +135,40 @@ def derive_plan(
     >>> [slot.name for slot in found.passes[0].slots]
     ['sum_x']
     """
-    request = _request(spec, axis, max_passes, assume, guards or {})
-    draft = Draft(spec, request, dump_after=_named(dump_after))
-    found: Plan | Obstacle | None = None
-    try:
-        found = _run(draft)
-    except (Exhausted, TooLarge):
-        if not draft.leaves:
-            raise
-    if draft.leaves and not isinstance(found, Plan):  # once more, as the constants stand
-        found = _run(Draft(spec, replace(request, constants=False), dump_after=dump_after))
-    assert found is not None
-    return found
+    return Planner(spec, axis, max_passes, assume, dump_after)(guards or {})
+
+
+class Planner:
+    """The plans of one spec: what comes before guards is derived once."""
+
+    def __init__(
+        self, spec: Spec, axis: object, max_passes: int, assume: Iterable[str], dump_after: str | None
+    ) -> None:
+        self.request = _request(spec, axis, max_passes, assume)
+        self.draft = Draft(spec, self.request, dump_after=_named(dump_after))
+
+    def __call__(self, guards: Mapping[str, Level]) -> Plan | Obstacle:
+        """The plan with these guards. Raises: as `derive_plan`."""
+        request = replace(self.request, guards=guards)
+        draft = self.draft.separated(request)
+        found: Plan | Obstacle | None = None
+        try:
+            found = _run(draft)
+        except (Exhausted, TooLarge):
+            if not draft.leaves:
+                raise
+        if draft.leaves and not isinstance(found, Plan):  # once more, as the constants stand
+            draft = Draft(draft.spec, replace(request, constants=False), dump_after=draft.dump_after)
+            found = _run(draft)
+        assert found is not None
+        if isinstance(found, Plan):
+            self.draft = draft
+        return found
 
 
 def _run(draft: Draft) -> Plan | Obstacle:
     with allowance(DERIVATION, "products of terms", PRODUCT, "the derivation"):
-        for step in PASSES:
+        for step in PASSES[NAMES.index(SEPARATED) + 1 :] if draft.resolved else PASSES:
             step.run(draft)
             check_draft(draft, step.name)
             _dump(draft, step.name)
@@ -172,9 +189,7 @@ def _named(dump_after: str | None) -> str | None:
     return dump_after
 
 
-def _request(
-    spec: object, axis: object, max_passes: int, assume: Iterable[str], guards: Mapping[str, Level]
-) -> Request:
+def _request(spec: object, axis: object, max_passes: int, assume: Iterable[str]) -> Request:
     if not isinstance(spec, Spec):
         raise RedalgError(
             f"a spec of type {type(spec).__name__}",
@@ -193,4 +208,4 @@ def _request(
         )
     if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 1:
         raise RedalgError(f"max_passes={max_passes!r}", WHERE, "a form reads its data at least once", "max_passes=1")
-    return Request(axis, max_passes, "cast_commutes" in assumed, guards=guards)
+    return Request(axis, max_passes, "cast_commutes" in assumed)

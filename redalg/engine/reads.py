@@ -73,7 +73,9 @@ def needed(read: Read, around: Around) -> None:
 
 def anchored(read: Read, around: Around) -> None:
     """Where slots are centred, and in which units: decided from the raw normal forms."""
-    read.choices = choose(read.raw, read.backend, read.stages, read.nodes)
+    if read.chosen is None or read.chosen[:2] != (read.stages, read.nodes):
+        read.chosen = read.stages, read.nodes, choose(read.raw, read.backend, read.stages, read.nodes)
+    read.choices = read.chosen[-1]
 
 
 def centred(read: Read, around: Around) -> None:
