@@ -19,7 +19,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from redalg.source.breaking import INDENT, WIDTH
 from redalg.source.statements import (
@@ -30,6 +31,7 @@ from redalg.source.statements import (
     Pass,
     Statement,
     expression,
+    function,
     parameters,
     statements,
 )
@@ -109,6 +111,65 @@ class Builder:
         calls = tuple(map(expression, decorators))
         body = self.body() or (Pass(),)
         return Function(name=name, parameters=parameters(takes), body=body, decorators=calls, doc=tuple(doc))
+
+
+class Lines:
+    """A function under construction as text: what is run often, and looked at by few, is no tree before that.
+
+    >>> out = Lines()
+    >>> with out.block("if x < 0:"):
+    ...     out("x = -x")
+    >>> out("return x")
+    >>> print(out.function("size", ["x"]).text, end="")
+    def size(x):
+        if x < 0:
+            x = -x
+        return x
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.margin = " " * INDENT
+
+    def __call__(self, *lines: str) -> None:
+        """Lines of one statement each."""
+        margin = self.margin
+        self.lines += [margin + line for line in lines]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """What is said inside stands under `head`."""
+        self(head)
+        before, self.margin = self.margin, self.margin + " " * INDENT
+        said = len(self.lines)
+        try:
+            yield
+            if len(self.lines) == said:
+                self("pass")
+        finally:
+            self.margin = before
+
+    def function(self, name: str, takes: Iterable[str]) -> Text:
+        """A function of what was said."""
+        return Text(name, tuple(takes), tuple(self.lines))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A function as lines."""
+
+    name: str
+    takes: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join((f"def {self.name}({', '.join(self.takes)}):", *self.lines, ""))
+
+    @cached_property
+    def function(self) -> Function:
+        """The same as a tree."""
+        return function(self.text)
 
 
 def said(*texts: str, depth: int = 1) -> Block:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.source.builder import Text
 from redalg.source.names import plain, spellings
 from redalg.source.render import render
 from redalg.source.statements import Block, Function, Import
@@ -26,14 +27,15 @@ from redalg.source.statements import Block, Function, Import
 _NUMBERS = itertools.count()
 
 
-def executed(function: Function, names: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that a statement defines, where `names` are defined.
+def executed(function: Function | Text, names: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that a statement defines, or lines do, where `names` are defined.
 
     Words of a spec stay symbols: they are identifiers, and only readers of text want them spelled. Python takes
     identifiers that have one compatible form for one; where that could be, symbols are spelled as in printed text.
     """
-    name, text = function.name, render((function,), sys.maxsize)
+    name, text = function.name, function.text if isinstance(function, Text) else render((function,), sys.maxsize)
     if not unicodedata.is_normalized("NFKC", text):
+        function = function.function if isinstance(function, Text) else function
         spelled = spellings((function,))
         names = {spelled.get(name, name): value for name, value in names.items()}
         name, text = spelled.get(name, name), render((function,), names=spelled)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from redalg.graph.node import walk
 from redalg.graph.operators import Custom, Position, Product, TopK
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Slot, UnitAnchor
-from redalg.source.builder import Builder
+from redalg.source.builder import Lines
 from redalg.source.compiled import called
 from redalg.source.names import local
 from redalg.streaming.state import State
@@ -81,14 +81,14 @@ def combination(
             text.out(f'{x}_low_a, {x}_low_b = a.low["{part}"], b.low["{part}"]')
     text.all(steps, "n")
     keys = ("a", "b", "careful", *text.parameters)
-    function = text.out.function(name, ["a", "b", "careful", *map(key_name, text.parameters)])
-    return Tape(function, keys, (), (), (), tuple(text.calls), real)
+    made = text.out.function(name, ["a", "b", "careful", *map(key_name, text.parameters)])
+    return Tape(made, keys, (), (), (), tuple(text.calls), real)
 
 
 class Combination:
     def __init__(self, anchors: Mapping[str, Anchor], real: Any) -> None:
         self.anchors, self.real = anchors, real
-        self.out = Builder()
+        self.out = Lines()
         self.new: dict[str, None] = {}
         self.low: dict[str, None] = {}
         self.calls: dict[Any, None] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from redalg.source.builder import Builder
+from redalg.source.builder import Lines
 from redalg.source.names import local
 from redalg.streaming.merge import AnchorStep, Combination, SlotStep
 from redalg.streaming.program import Program
@@ -28,8 +28,8 @@ def transport(program: Program) -> Tape:
             text.out(f'{local(part)}_low_a = a.low["{part}"]')
     text.all(program.steps, "n_a")
     name, keys = f"transport{program.suffix}", ("a", "to", *text.parameters)
-    function = text.out.function(name, ["a", "to", *map(key_name, text.parameters)])
-    return Tape(function, keys, (), (), (), tuple(text.calls), program.real)
+    made = text.out.function(name, ["a", "to", *map(key_name, text.parameters)])
+    return Tape(made, keys, (), (), (), tuple(text.calls), program.real)
 
 
 def carried(tape: Tape, state: State, anchors: Mapping[str, Array], parameters: Mapping[str, Any]) -> State:
@@ -41,7 +41,7 @@ def carried(tape: Tape, state: State, anchors: Mapping[str, Array], parameters: 
 class _Transport(Combination):
     def __init__(self, anchors: Mapping[str, Any], real: Any) -> None:
         super().__init__(anchors, real)
-        self.out = Builder()
+        self.out = Lines()
         self.out("n_a = a.n")
 
     def anchor(self, step: AnchorStep) -> None:

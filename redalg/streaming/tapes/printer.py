@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from redalg.numeric.integers import as_float
-from redalg.source.builder import Builder
+from redalg.source.builder import Lines
 from redalg.source.compiled import called
 from redalg.source.names import axis_name
 from redalg.streaming.tapes import kernels
@@ -27,7 +27,7 @@ class Printer:
         self.free: list[str] = []
         self.temporaries: set[str] = set()
         self.calls: dict[Any, None] = {}
-        self.out = Builder()
+        self.out = Lines()
 
     def literal(self, value: Any) -> str:
         if isinstance(value, Tape):

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from redalg.source.builder import Text
 from redalg.source.compiled import executed
 from redalg.source.names import axis_name, local, operand_name
-from redalg.source.statements import Function, parameters
+from redalg.source.statements import Function
 
 Array = Any
 COMPLEX = {"f": "F", "d": "D", "g": "G"}  # real type code -> complex type code
@@ -130,7 +131,7 @@ class Called(Runs):
 class Tape(Runs):
     """A printed function, which is compiled when it is called first."""
 
-    function: Function
+    text: Text
     keys: tuple[str, ...]
     lengths: tuple[str, ...]
     starts: tuple[str, ...]
@@ -140,17 +141,21 @@ class Tape(Runs):
 
     @property
     def name(self) -> str:
-        return self.function.name
+        return self.text.name
+
+    @property
+    def function(self) -> Function:
+        return self.text.function
 
     @cached_property
     def call(self) -> Callable[..., Any]:  # type: ignore[override]
-        return executed(self.function, self.names())
+        return executed(self.text, self.names())
 
     @cached_property
     def by_item(self) -> Called:
         """The same where numbers, the count for one, may be arrays: one for every item of a batch."""
         numbers = {kind.__name__: _by_item(kind) for kind in (int, float, bool)}
-        return Called(executed(self.function, {**self.names(), **numbers}), self.keys, self.lengths, self.starts)
+        return Called(executed(self.text, {**self.names(), **numbers}), self.keys, self.lengths, self.starts)
 
     def names(self) -> dict[str, Any]:
         """What the function calls, and the types that it calculates in."""
@@ -160,8 +165,7 @@ class Tape(Runs):
 
     def taking(self, keys: Sequence[str]) -> Tape:
         """The same with these arguments."""
-        function = replace(self.function, parameters=parameters(map(key_name, keys)))
-        return replace(self, function=function, keys=tuple(keys))
+        return replace(self, text=replace(self.text, takes=tuple(map(key_name, keys))), keys=tuple(keys))
 
 
 def _by_item(kind: type) -> Callable[[Any], Any]:
