@@ -144,7 +144,13 @@ class Combination:
                     self.out(f"{x} = np.maximum({x}, np.maximum({x}_a, {x}_b))")
         self.new[name] = None
         for side in "ab":
-            self.out(f"shift_{x}_{side} = {self._difference(anchor, x, f'{x}_{side}')}")
+            largest = _measured(anchor) if isinstance(anchor, UnitAnchor) else ()
+            if largest:
+                parts = (f"{local(part)}_{side}" for part in largest)
+                shift = self.call(join.rescaled, x, f"{x}_{side}", *parts)
+            else:
+                shift = self._difference(anchor, x, f"{x}_{side}")
+            self.out(f"shift_{x}_{side} = {shift}")
 
     def _difference(self, anchor: Anchor, new: str, old: str) -> str:
         return self.call(join.ratio if anchor.divides else join.difference, new, old)
@@ -332,6 +338,13 @@ class Combination:
         if move.source.average == slot.average:
             return value
         return f"{value} / n_{side}" if slot.average else f"{value} * n_{side}"
+
+
+def _measured(anchor: UnitAnchor) -> tuple[str, ...]:
+    """The parts that are 0 where all that a unit measures is: the largest absolute values that it is made of."""
+    parts = [n.attr for n in walk(anchor.target) if n.op == "state"]
+    plain = all(n.op in ("state", "maximum", "pow2") for n in walk(anchor.target))
+    return tuple(d.name for d in parts) if plain and all(d.axes == anchor.axes for d in parts) else ()
 
 
 def readings(slot: Slot) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any
 
@@ -344,3 +345,41 @@ def test_positions_far_from_the_beginning_are_exact(start: int) -> None:
     early.update(x=np.array([2.0, 0.0]))
     found = form.from_bytes(late.merge(early).to_bytes()).result()
     assert (int(found["a"]), int(found["b"])) == (start + 1, start - 1)
+
+
+# --- zeros -----------------------------------------------------------------------------------------------------------
+
+UNITS = (
+    "y = sqrt(sum[j](x[i,j]**2))",
+    "e = mean[j](x[i,j]); y = sqrt(mean[j]((x[i,j] - e)**2))",
+    "y = sum[j](x[i,j] * v[i,j]) / sqrt(sum[j](x[i,j]**2) * sum[j](v[i,j]**2))",
+    "e = mean[j](x[i,j]); y = mean[j]((x[i,j] - e)**4) / mean[j]((x[i,j] - e)**2)**2",
+    "y = sqrt(sum[j](x[i,j]**2 + v[i,j]**2))",
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("text", UNITS)
+def test_zeros_before_and_after_other_elements_need_no_wider_floats(text: str, dtype: str) -> None:
+    form = form_of_text(f"{text}; return y", axis="j")
+    rng, cuts = np.random.default_rng(7), [0, 3, 3, 4, 9, 11]
+    arrays = {d.name: rng.normal(size=(4, cuts[-1])).astype(dtype) * 37 for d in form.spec.tensors}
+    for x in arrays.values():
+        x[0, :4] = x[1, 4:] = x[2, 3:] = 0  # at first, in the end, after one piece; the last row has none
+    parts = [{name: x[:, a:b] for name, x in arrays.items()} for a, b in itertools.pairwise(cuts)]
+    fed_at_once, merged = form.accumulator(), form.accumulator()
+    for part in parts:
+        other = form.accumulator()
+        for acc in (fed_at_once, other):
+            acc.update(**part)
+        merged.merge(other)
+    backwards = form.accumulator(start=cuts[-2])
+    backwards.update(**parts[-1])
+    for start, part in reversed([*zip(cuts, parts[:-1], strict=False)]):
+        other = form.accumulator(start=start)
+        other.update(**part)
+        backwards.merge(other)
+    wanted = ra.reference(form.spec, **arrays)
+    for acc in (fed_at_once, merged, backwards):
+        assert_close(acc.result(), wanted)
+        assert acc._engines and all("wide" not in vars(engine) for engine in acc._engines.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import lru_cache
 from math import isfinite
@@ -219,6 +220,15 @@ def ratio(new: Array, old: Array) -> Array | None:
     """How a scale moves, exactly 1 where it does not; None if it moves nowhere."""
     same = new == old
     return None if every(same) else np.where(same, 1, old / new)
+
+
+def rescaled(new: Array, old: Array, *largest: Array) -> Array | None:
+    """How a unit moves: nowhere where all that it measures is 0, which is 0 in every unit.
+
+    That unit is the least there is, and its powers in another one would leave the range.
+    """
+    zero: Any = functools.reduce(np.logical_and, [x == 0 for x in largest])
+    return ratio(new, np.where(zero, new, old) if np.any(zero) else old)
 
 
 def still(shift: Array | None, like: Array, value: int) -> Array:

@@ -511,6 +511,14 @@ def _moved(by: Callable[[Expression, Expression], Expression]) -> Callable[..., 
     return lambda new, old: ast.IfExp(_compared(ast.Eq)(new, old), ast.Constant(None), by(new, old))
 
 
+def _rescaled(new: Expression, old: Expression, *largest: Expression) -> Expression:
+    """How a unit moves, None where it stays or where all that it measures is 0."""
+    zero: list[Expression] = [_compared(ast.Eq)(x, ast.Constant(0)) for x in largest]
+    zeros = zero[0] if len(zero) == 1 else ast.BoolOp(ast.And(), zero)
+    stays = ast.BoolOp(ast.Or(), [_compared(ast.Eq)(new, old), zeros])
+    return ast.IfExp(stays, ast.Constant(None), ast.BinOp(old, ast.Div(), new))
+
+
 def _still(shift: Expression, like: Expression, value: Expression) -> Expression:
     return ast.IfExp(ast.Compare(shift, [ast.Is()], [ast.Constant(None)]), value, shift)
 
@@ -518,6 +526,7 @@ def _still(shift: Expression, like: Expression, value: Expression) -> Expression
 OPERATORS: dict[str, Callable[..., Expression]] = {
     "difference": _moved(_binary(ast.Sub)),
     "ratio": _moved(lambda new, old: ast.BinOp(old, ast.Div(), new)),
+    "rescaled": _rescaled,
     "still": _still,
     "term": _product,
     "times": _selected,
