@@ -54,6 +54,7 @@ def _code(source: str) -> CodeType:
     return code
 
 
+@lru_cache(maxsize=1 << 12)
 def called(fn: Callable[..., Any]) -> str:
     """How a function of NumPy or of a module is called in printed text."""
     name: str = fn.__name__

@@ -29,10 +29,10 @@ class Divided:
     def __init__(self, form: Form, arrays: Mapping[str, Any], divisions: Sequence[Sequence[int]]) -> None:
         streamed = {d.name for d in form.spec.tensors if form.plan.axis[0] in d.axes}
         bound = {name: x for name, x in arrays.items() if name not in streamed}
-        self.start = form.accumulator(start=0, **bound)
+        self.acc = form.accumulator(start=0, **bound)
         chunk = {name: x for name, x in arrays.items() if name in streamed}
-        self.found = checks.chunk(self.start._layout, self.start._now, chunk)
-        self.divisions = tuple(divisions)
+        self.found = checks.chunk(self.acc._layout, self.acc._now, chunk)
+        self.start, self.divisions = self.acc._now, tuple(divisions)
         self.ends: list[Snapshot] = []
 
     def values(self, form: Form) -> Iterator[dict[str, Any]]:
@@ -40,19 +40,20 @@ class Divided:
 
         Raises: RedalgError for integers that int64 does not hold.
         """
-        read = Accumulator._of(form, self.start._bound, self.start._now)
+        acc = self.acc if form is self.acc.form else Accumulator._of(form, self.acc._bound, self.start)
         kept = [o.name for o in form.plan.outputs if o.keeps_axis]
         for number in range(len(self.divisions)):
             if number == len(self.ends):
                 self.ends.append(self._end(self.divisions[number]))
-            read._now = self.ends[number]
-            found = self._named(form, results.rows(read, self.found, 0)) if kept else {}
+            acc._now = self.ends[number]
+            found = self._named(form, results.rows(acc, self.found, 0)) if kept else {}
             if len(kept) < len(form.plan.outputs):
-                found = {**self._named(form, results.totals(read)), **found}
+                found = {**self._named(form, results.totals(acc)), **found}
             yield found
 
     def _end(self, cuts: Sequence[int]) -> Snapshot:
-        acc = self.start.copy()
+        acc = self.acc
+        acc._now = self.start
         for number in range(acc._layout.passes):
             if number:
                 acc.next_pass(start=0)
