@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from redalg.graph.node import Decl, Dimension, Node, rebuild, walk
+from redalg.graph.operators import TopK
 from redalg.graph.plan import Anchor, Output, PassPlan, Plan, Slot
 from redalg.language.spec import Spec
 
@@ -23,22 +24,23 @@ def free_axis(spec: Spec, plan: Plan) -> str:
 
 
 def batched(spec: Spec, plan: Plan, axis: str) -> tuple[Spec, Plan]:
-    """Both with `axis` as the first one of every tensor, and of all that depends on one."""
+    """Both with `axis` as the last one of every tensor, and of all that depends on one."""
     return spec_over(spec, axis), plan_over(plan, axis)
 
 
 def spec_over(spec: Spec, axis: str) -> Spec:
-    """The spec with `axis` as the first one of every tensor, evaluated as it stands."""
-    read = _reader(axis, set())
+    """The spec with `axis` as the last one of every tensor, evaluated as it stands."""
+    read = _reader(axis, ())
     outputs = {name: read(node) for name, node in spec.outputs.items()}
-    order = {n: (axis, *spec.output_axes[n]) for n, node in outputs.items() if axis in node.axes}
+    order = {n: (*spec.output_axes[n], axis) for n, node in outputs.items() if axis in node.axes}
     tensors = [_longer(d, axis) for d in spec.tensors]
     return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
 
 
 def plan_over(plan: Plan, axis: str, passes: tuple[PassPlan, ...] = ()) -> Plan:
-    """A plan with `axis` as the first one; `passes`: those of it, where they are there already."""
-    read = _reader(axis, _dependent(plan))
+    """A plan with `axis` as the last one; `passes`: those of it, where they are there already."""
+    lists = {part for p in plan.passes for s in p.slots if isinstance(s.op, TopK) for part in s.parts}
+    read = _reader(axis, _dependent(plan), lists)
     return replace(
         plan,
         passes=passes or tuple(_pass(p, axis, read) for p in plan.passes),
@@ -54,26 +56,32 @@ def over(spec: Spec, axis: str, names: Collection[str]) -> Spec:
     done: dict[Node, Node] = {}
     for n in walk(*spec.outputs.values()):
         longer = n.op == "tensor" and n.attr.name in mapped
-        done[n] = Node("tensor", (), _longer(n.attr, axis)) if longer else rebuild(n, tuple(done[a] for a in n.args))
+        done[n] = Node("tensor", (), _longer(n.attr, axis, 0)) if longer else rebuild(n, tuple(done[a] for a in n.args))
     read = done.__getitem__
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: ([axis] if axis in node.axes else []) + [*spec.output_axes[n]] for n, node in outputs.items()}
-    tensors = [_longer(d, axis) if d.name in mapped else d for d in spec.tensors]
+    tensors = [_longer(d, axis, 0) if d.name in mapped else d for d in spec.tensors]
     return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
 
 
-def _longer(decl: Decl, axis: str) -> Decl:
-    before = (Dimension(((axis, 1, 0),)),) if decl.dimensions else ()
-    return Decl(decl.name, (axis, *decl.axes), decl.domain, decl.array, before + decl.dimensions)
+def _longer(decl: Decl, axis: str, place: int | None = None) -> Decl:
+    """The leaf with one axis more, before that at `place` (None: as the last one)."""
+    at = slice(len(decl.axes) if place is None else place, None)
+    axes, dimensions = list(decl.axes), list(decl.dimensions)
+    axes[at] = axis, *axes[at]
+    if dimensions:
+        dimensions[at] = Dimension(((axis, 1, 0),)), *dimensions[at]
+    return Decl(decl.name, tuple(axes), decl.domain, decl.array, tuple(dimensions))
 
 
-def _reader(axis: str, dependent: set[str]) -> Read:
+def _reader(axis: str, dependent: Collection[str], lists: Collection[str] = ()) -> Read:
+    """`dependent`: names of what depends on a tensor; `lists`: parts of which the last axis stays that of a list."""
     done: dict[Node, Node] = {}
 
     def read(root: Node) -> Node:
         for node in walk(root, done=done):
             if node.op == "tensor" or node.op == "state" and _owner(node) in dependent:
-                done[node] = Node(node.op, (), _longer(node.attr, axis))
+                done[node] = Node(node.op, (), _longer(node.attr, axis, -1 if node.attr.name in lists else None))
             else:
                 args = tuple(done[a] for a in node.args)
                 done[node] = node if args == node.args else Node(node.op, args, node.attr)  # evaluated as it stands
@@ -87,14 +95,14 @@ def _pass(p: PassPlan, axis: str, read: Read) -> PassPlan:
         return replace(a.map(read), axes=read(a.leaf).attr.axes)
 
     def slot(s: Slot) -> Slot:
-        return replace(s.map(read), axes=(axis, *s.axes) if axis in read(s.leaf()).axes else s.axes)
+        return replace(s.map(read), axes=(*s.axes, axis) if axis in read(s.leaf()).axes else s.axes)
 
     exports = tuple((name, read(node)) for name, node in p.exports)
     return replace(p, anchors=tuple(map(anchor, p.anchors)), slots=tuple(map(slot, p.slots)), exports=exports)
 
 
 def _along(o: Output, axis: str) -> Output:
-    return replace(o, axes=(axis, *o.axes)) if axis in o.guarded.axes else o
+    return replace(o, axes=(*o.axes, axis)) if axis in o.guarded.axes else o
 
 
 # --- what depends on a tensor ---------------------------------------------------------------------------------------

@@ -102,12 +102,13 @@ Batches = tuple[tuple[int, ...], ...]  # numbers of tensors that are made infini
 
 @lru_cache(maxsize=KEPT)
 def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...]:
-    """The elements of every tensor in all cases, one case after the other along the first axis; not to be written to.
+    """The elements of every tensor in all cases, along the last axis: NumPy's inner loops are over them, and long. Not
+    to be written to.
 
     >>> x = Tensor((4,), frozenset(), 0)
     >>> (found,) = data((x,), ((0,),))
-    >>> found.shape, int(np.isinf(found).any(axis=1).sum())
-    ((223, 4), 211)
+    >>> found.shape, int(np.isinf(found).any(axis=0).sum())
+    ((4, 223), 211)
     """
     cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(ALL)}
     found = []
@@ -122,7 +123,7 @@ def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...
                 array[(at, *place)] = value
         found.append(array)
     kept = _distinct(found)
-    found = [array[kept] for array in found]
+    found = [np.ascontiguousarray(np.moveaxis(array[kept], 0, -1)) for array in found]
     for array in found:
         array.flags.writeable = False
     return tuple(found)

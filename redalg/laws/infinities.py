@@ -256,9 +256,9 @@ class Cases:
     @cached_property
     def halves(self) -> list[Cases]:
         """Half of the cases each; none of one."""
-        middle = min(map(len, self.arrays.values())) // 2
+        middle = min(x.shape[-1] for x in self.arrays.values()) // 2
         parts = (slice(middle), slice(middle, None)) if middle else ()
-        arrays = ({name: x[part] for name, x in self.arrays.items()} for part in parts)
+        arrays = ({name: x[..., part] for name, x in self.arrays.items()} for part in parts)
         return [Cases(self.spec, self.axis, self.length, half) for half in arrays]
 
     def compared(self, form: Form) -> dict[str, str]:

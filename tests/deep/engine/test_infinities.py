@@ -399,11 +399,11 @@ def test_data_run_together_give_the_bits_of_each_alone(name: str) -> None:
     spec, plan = batched(form.spec, form.plan, free_axis(form.spec, form.plan))
     lengths = {**dict.fromkeys(form.spec.axes, 2), **dict.fromkeys(form.plan.axis, 3)}
     several = [drawn(form.spec, rng, lengths) for _ in range(4)]
-    together = {d.name: np.stack([arrays[d.name] for arrays in several]) for d in spec.tensors}
+    together = {d.name: np.stack([arrays[d.name] for arrays in several], axis=-1) for d in spec.tensors}
     got = named(form, Form(spec, plan).compile("numpy")(**together))
     for number, arrays in enumerate(several):
         for key, value in named(form, form.compile("numpy")(**arrays)).items():
-            np.testing.assert_allclose(got[key][number], value, 1e-14, 1e-300, err_msg=key)
+            np.testing.assert_allclose(got[key][..., number], value, 1e-14, 1e-300, err_msg=key)
 
 
 ONES = {  # bases and exponents
