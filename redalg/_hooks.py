@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.refusals.document import Refusal
     from redalg.streaming.accumulator import Accumulator
-    from redalg.streaming.divided import Divided
     from redalg.streaming.program import Program
+    from redalg.streaming.run import Divided
 
 
 # --- displays --------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def derive(spec: Spec, *args: Any, **options: Any) -> Form:
 
 def divided(form: Form, arrays: Mapping[str, Any], divisions: Sequence[Sequence[int]]) -> Divided:
     """What accumulators of a form make of one stream, divided in several ways."""
-    from redalg.streaming.divided import Divided
+    from redalg.streaming.run import Divided
 
     return Divided(form, arrays, divisions)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.graph.plan import Plan
     from redalg.language.spec import Spec
-    from redalg.streaming.divided import Divided
+    from redalg.streaming.run import Divided
 
 LENGTH = 4  # of the streamed axis; axes of their own have 2
 LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN

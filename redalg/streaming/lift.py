@@ -169,7 +169,7 @@ class Engine:
             starts = block.first(block.axis).run(program.first, 1)
             extra = {start_name(a): x[0, ...] for a, x in zip(program.means, starts, strict=True)}
             arrays = block.run(program.block, n, extra)
-        parts = dict(zip(program.arrays, arrays, strict=True))
+        parts = dict(zip(program.arrays, map(_ordered, arrays), strict=True))
         for name in program.placed:
             parts[name] = moved(parts[name], block.start * block.inner)
         parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
@@ -274,6 +274,11 @@ def _finite(x: Array, along: tuple[int, ...]) -> Array:
     if x.dtype.kind not in "fc":
         return np.ones((), dtype=bool)
     return np.squeeze(reduced(np.logical_and, np.isfinite(x), along), axis=along) if along else np.isfinite(x)
+
+
+def _ordered(x: Array) -> Array:
+    """An array in the order of its axes, as what rounding takes away is held: all that joins states walks them both."""
+    return x if x.flags.c_contiguous or x.dtype == object else np.ascontiguousarray(x)
 
 
 def moved(indices: Array, by: int) -> Array:

@@ -1,8 +1,8 @@
-"""A form on whole arrays: every pass, the totals, and the outputs that keep the axis."""
+"""A form on whole arrays: passes, totals, outputs that keep the axis; at once, or in several divisions into pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from redalg.graph.plan import COUNT, given
 from redalg.numeric.binding import bind, result_dtypes, result_flows, with_readings
 from redalg.numeric.definition import reference
 from redalg.numeric.out import by_output, received
+from redalg.streaming import checks, results
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.machine import Machine, array_kind, machine_for
 from redalg.streaming.results import real_dtype
-from redalg.streaming.snapshot import new_axes
+from redalg.streaming.snapshot import Snapshot, new_axes
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -114,3 +115,50 @@ def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
         found = machine.maps.tape.run({**given(bound.arrays), COUNT.attr.name: 0}, sizes)
         values = machine.maps.finished(found, dtypes)
     return {name: bound.origin.restore(x) for name, x in values.items()}
+
+
+class Divided:
+    """One stream in several divisions into pieces: what accumulators give that take it in so, without one for each.
+
+    `divisions`: where pieces begin and end. Arrays are looked at once, and a form whose passes another one has goes on
+    where that one ended.
+
+    >>> import numpy as np, redalg as ra
+    >>> form = ra.derive_incremental(ra.parse("return y = mean[j](x[j])"))
+    >>> list(Divided(form, {"x": np.array([1.0, 2.0, 6.0])}, ((0, 3), (0, 1, 3))).values(form))
+    [{'y': array(3.)}, {'y': array(3.)}]
+    """
+
+    def __init__(self, form: Form, arrays: Mapping[str, Any], divisions: Sequence[Sequence[int]]) -> None:
+        streamed = {d.name for d in form.spec.tensors if form.plan.axis[0] in d.axes}
+        bound = {name: x for name, x in arrays.items() if name not in streamed}
+        self.acc = form.accumulator(start=0, **bound)
+        chunk = {name: x for name, x in arrays.items() if name in streamed}
+        self.found = checks.chunk(self.acc._layout, self.acc._now, chunk)
+        self.start, self.divisions = self.acc._now, tuple(divisions)
+        self.ends: list[Snapshot] = []
+
+    def values(self, form: Form) -> Iterator[dict[str, Any]]:
+        """The outputs of a form that has these passes, for one division after the other.
+
+        Raises: RedalgError for integers that int64 does not hold.
+        """
+        acc = self.acc if form is self.acc.form else Accumulator._of(form, self.acc._bound, self.start)
+        kept, names = [o.name for o in form.plan.outputs if o.keeps_axis], list(form.spec.outputs)
+        for number in range(len(self.divisions)):
+            if number == len(self.ends):
+                self.ends.append(self._end(self.divisions[number]))
+            acc._now = self.ends[number]
+            found = _named(results.rows(acc, self.found, 0), names) if kept else {}
+            if len(kept) < len(form.plan.outputs):
+                found = {**_named(results.totals(acc), names), **found}
+            yield found
+
+    def _end(self, cuts: Sequence[int]) -> Snapshot:
+        acc = self.acc
+        acc._now = self.start
+        for number in range(acc._layout.passes):
+            if number:
+                acc.next_pass(start=0)
+            acc._take(self.found, cuts)
+        return acc._now
