@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 import redalg as ra
 from redalg.engine.parts import Parts
-from redalg.engine.passes import derive_plan
+from redalg.engine.passes import Planner, derive_plan
 from redalg.graph import node as g
 from redalg.graph.plan import Plan
+from redalg.laws.infinities import Level
 from redalg.laws.laws import InternalError
 from redalg.proofs.checker import check as checker
 
@@ -88,13 +90,16 @@ def test_parts_are_the_forms_of_their_outputs(body: str) -> None:
 
 @pytest.mark.parametrize("at", range(3))
 def test_an_error_in_any_of_the_parts_is_found(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(spec: ra.Spec, *options: object) -> Plan:
-        plan = planned(spec)
+    right = Planner.__call__
+
+    def wrong(planner: Planner, guards: Mapping[str, Level]) -> Plan:
+        plan = right(planner, guards)
+        assert isinstance(plan, Plan)
         outputs = list(plan.outputs)
         outputs[at] = replace(outputs[at], value=g.add(outputs[at].value, g.ONE))
         return replace(plan, outputs=tuple(outputs))
 
-    monkeypatch.setattr("redalg.api.derive_plan", wrong)
+    monkeypatch.setattr("redalg.api.Planner.__call__", wrong)
     with pytest.raises(InternalError):
         ra.derive_incremental(written("variance", "variance", "variance"))
 
