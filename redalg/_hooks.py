@@ -8,7 +8,6 @@ here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from redalg.proofs.refusals.document import Refusal
     from redalg.streaming.accumulator import Accumulator
     from redalg.streaming.program import Program
-    from redalg.streaming.run import Divided
 
 
 # --- displays --------------------------------------------------------------------------------------------------------
@@ -110,13 +108,6 @@ def derive(spec: Spec, *args: Any, **options: Any) -> Form:
     from redalg.api import derive_incremental
 
     return derive_incremental(spec, *args, **options)
-
-
-def divided(form: Form, arrays: Mapping[str, Any], divisions: Sequence[Sequence[int]]) -> Divided:
-    """What accumulators of a form make of one stream, divided in several ways."""
-    from redalg.streaming.run import Divided
-
-    return Divided(form, arrays, divisions)
 
 
 def vjp(spec: Spec, wrt: Any, given: Any, assume: Any, sizes: Any) -> Vjp:

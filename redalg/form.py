@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from redalg.laws.laws import obligations
 from redalg.run import Run
 from redalg.shown import Shown
 from redalg.streaming import Accumulator
+from redalg.streaming.run import Divided
 
 if TYPE_CHECKING:
     from redalg.adapters.jax_op import JaxOp
@@ -240,6 +241,10 @@ class Form(Shown):
         array([ 3., 30.])
         """
         return Accumulator(self, bound, start=start, deterministic=deterministic, nulls=nulls, id=id)
+
+    def _divided(self, arrays: Mapping[str, Any], divisions: Sequence[Sequence[int]]) -> Divided:
+        """What accumulators make of one stream that is cut at these places, in one way after the other."""
+        return Divided(self, arrays, divisions)
 
     def from_bytes(self, blob: bytes) -> Accumulator:
         """The accumulator that `Accumulator.to_bytes` saved, of this form.

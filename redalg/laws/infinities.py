@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg import _hooks
 from redalg.algebra.work import INFINITIES, MOVE, SLOT, spend, within
 from redalg.errors import RedalgError
 from redalg.graph import node as g
@@ -285,7 +284,7 @@ class Cases:
         over, length = replace(form, spec=self.spec, plan=plan), self.length
         if same is None:
             cuts = ((0, length), (0, 1, length), (0, length - 1, length))
-            same = form.plan, plan, _hooks.divided(over, self.arrays, cuts)
+            same = form.plan, plan, over._divided(self.arrays, cuts)
             self.run.append(same)
         return same[2].values(over)
 
