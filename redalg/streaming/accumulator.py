@@ -211,7 +211,7 @@ class Accumulator:
         after, engine = self._promoted(now, found.dtypes, checks.UPDATE), self._engine(machine)
         with np.errstate(all="ignore"):
             for low, high in pairwise(cuts or (0, length)):
-                after = after.extended(engine, stretch.cut(axis[0], low, high), now.span.stop + low * inner)
+                after = after.extended(engine, stretch.cut(axis[0], low, high))
         span = now.span.extended(length * inner)
         dtypes, origin = _same(now.dtypes, found.dtypes), _same(now.origin, checks.origin_of(found))
         noted = promote.beyond(now.beyond, found.arrays)

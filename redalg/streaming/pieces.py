@@ -23,7 +23,7 @@ class Pieces(Protocol):
     @property
     def reach(self) -> int: ...
 
-    def extended(self, engine: Engine, stretch: Stretch, position: int) -> Pieces: ...
+    def extended(self, engine: Engine, stretch: Stretch) -> Pieces: ...
 
     def joined(self, engine: Engine, other: Pieces, mine: Span, theirs: Span) -> Pieces: ...
 
@@ -50,7 +50,7 @@ class Single:
     def reach(self) -> int:
         return reach(self.state) if self.state is not None else 0
 
-    def extended(self, engine: Engine, stretch: Stretch, position: int) -> Single:
+    def extended(self, engine: Engine, stretch: Stretch) -> Single:
         return Single(engine.fold(self.state, stretch))
 
     def joined(self, engine: Engine, other: Pieces, mine: Span, theirs: Span) -> Single:

@@ -239,7 +239,7 @@ class Program:
                 node = (
                     self._own_value(anchor)
                     if single
-                    else self._mean_value(anchor, bound, reduced, self.axis[:1] if rows else ())
+                    else self._mean_value(anchor, reduced, self.axis[:1] if rows else ())
                 )
                 bound[name] = Bound(anchor.axes, node)
             else:
@@ -251,9 +251,7 @@ class Program:
         g = anchor.generator
         return g if anchor.follows else where(logical("and", is_finite(g), counts(self.plan, anchor)), g, ZERO)
 
-    def _mean_value(
-        self, anchor: MeanAnchor, bound: dict[str, Bound], reduced: tuple[str, ...], batch: tuple[str, ...]
-    ) -> Node:
+    def _mean_value(self, anchor: MeanAnchor, reduced: tuple[str, ...], batch: tuple[str, ...]) -> Node:
         """start + shift, with the shift's slots held at the start; the start itself where that is not finite."""
         start = Bound(anchor.axes, state(start_name(anchor.name), (*batch, *anchor.axes)))
         needed = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}

@@ -187,7 +187,7 @@ class Feed:
         stretch = Stretch(chunk, held.axes, held.sizes, held.axis, stop // self.inner)
         if self.whole and isinstance(now.pieces, Single):
             return Single(self.engine.combine(now.pieces.state, self.engine.lift(stretch)))
-        return now.pieces.extended(self.engine, stretch, stop)
+        return now.pieces.extended(self.engine, stretch)
 
 
 def may_be_fed(arrays: Sequence[Any]) -> bool:

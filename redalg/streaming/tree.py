@@ -45,7 +45,7 @@ class Tree:
     def reach(self) -> int:
         return reach(*(state for _, state in self.nodes))
 
-    def extended(self, engine: Engine, stretch: Stretch, position: int) -> Tree:
+    def extended(self, engine: Engine, stretch: Stretch) -> Tree:
         nodes = dict(self.nodes)
         for block in _aligned(stretch, _rows_at_once(engine, stretch)):
             try:

@@ -212,10 +212,10 @@ class Machine:
         values: Values = {}
         for point in inner.points(slot.axes):
             key = tuple(point[a] for a in slot.axes)
-            values[key] = self._moved(slot, [self._term(slot, m, old, inner, point) for m in slot.moves])
+            values[key] = self._moved([self._term(slot, m, old, inner, point) for m in slot.moves])
         return [values, *(old.parts[p] for p in slot.parts[1:])]
 
-    def _moved(self, slot: Slot, terms: list[Any]) -> Any:
+    def _moved(self, terms: list[Any]) -> Any:
         present = [t for t in terms if t is not None]
         return self.arithmetic.add(present) if present else self.arithmetic.number(0)
 

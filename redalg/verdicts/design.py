@@ -169,7 +169,7 @@ class Draw:
         suffixes = [self._suffix(tracks, n, build) for n, build in enumerate(family[self.design.suffixes]())]
         suffixes.sort(key=lambda suffix: max(map(_magnitude, suffix)))  # mild streams first: larger minors
         length = len(tracks[0].prefix) if tracks else self.points
-        prefix = [self._element(tracks, [t.prefix[j] for t in tracks]) for j in range(length)]
+        prefix = [self._element([t.prefix[j] for t in tracks]) for j in range(length)]
         sizes = self.lengths | {a: self.first.get(a, 0) + 1 for a in self.problem.free}
         parameters = {d.name: self._parameter(d) for d in self.problem.parameters}
         return Sample(prefix, list(range(self.points)), suffixes, parameters, self.lengths, self.first, sizes)
@@ -225,7 +225,7 @@ class Draw:
             return Fraction(1) if "integer" in d.domain else Fraction(1, 3) / (1 - value)
         return max(value, Fraction(0)) if "nonnegative" in d.domain else value
 
-    def _element(self, tracks: list[Track], values: list[Any]) -> Element:
+    def _element(self, values: list[Any]) -> Element:
         element, at = {}, 0
         for d in self.problem.streamed:
             shape = self._shape(d)
@@ -239,7 +239,7 @@ class Draw:
     def _suffix(self, tracks: list[Track], number: int, build: Callable[[Track, int], list[Fraction]]) -> list[Element]:
         columns = [[self._admit(t.decl, v) for v in build(t, k)] for k, t in enumerate(tracks)]
         length = len(columns[0]) if columns else number + 1  # without tensors only the length of a stream matters
-        return [self._element(tracks, [c[j] for c in columns]) for j in range(length)]
+        return [self._element([c[j] for c in columns]) for j in range(length)]
 
     def _parameter(self, d: Decl) -> np.ndarray:
         shape = tuple(self.lengths.get(a, 1) for a in d.axes)

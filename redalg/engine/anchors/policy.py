@@ -51,7 +51,7 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     choices.units = units(raw, stages, outputs)
     locations.means(raw, backend, outputs, choices)
     locations.settle(raw, stages, choices)
-    _formal(raw, backend, choices)
+    _formal(backend, choices)
     return choices
 
 
@@ -304,7 +304,7 @@ def _bounds_size(raw: Cascade, bound: Node, gen: Node) -> bool:
     return body is size or body is g.fn("abs", gen)
 
 
-def _formal(raw: Cascade, backend: RawBackend, choices: Choices) -> None:
+def _formal(backend: RawBackend, choices: Choices) -> None:
     for element, stage in backend.centring.ties.values():
         known = next((c for c in choices.with_exponent(element) if c.target is stage), None)
         if known is None:
