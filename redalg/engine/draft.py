@@ -87,9 +87,10 @@ class Draft:
 
     def separated(self, request: Request) -> Draft:
         """The draft as it was before its reads were planned: no guard has a part in that."""
-        reads = [Read(r.raw, r.backend, chosen=r.chosen) for r in self.reads]
-        parts = {"axis": self.axis, "outputs": self.outputs, "leaves": self.leaves, "stages": self.stages}
-        return Draft(self.spec, request, **parts, reads=reads, resolved=self.resolved, dump_after=self.dump_after)
+        draft = Draft(self.spec, request, self.axis, self.outputs, self.leaves, self.stages, dump_after=self.dump_after)
+        draft.reads = [Read(r.raw, r.backend, chosen=r.chosen) for r in self.reads]
+        draft.resolved = self.resolved
+        return draft
 
     @property
     def axis_order(self) -> tuple[str, ...]:

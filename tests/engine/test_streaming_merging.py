@@ -19,6 +19,7 @@ from redalg.graph.operators import Custom
 from redalg.graph.plan import Output, PassPlan, Plan, Slot
 from redalg.language.spec import Spec
 from redalg.streaming import run_numpy
+from redalg.streaming.run import Divided
 from tests.engine.test_streaming import NAMES, sample
 from tests.support.forms import form_of_text
 from tests.support.profiles import examples
@@ -383,3 +384,17 @@ def test_zeros_before_and_after_other_elements_need_no_wider_floats(text: str, d
     for acc in (fed_at_once, merged, backwards):
         assert_close(acc.result(), wanted)
         assert acc._engines and all("wide" not in vars(engine) for engine in acc._engines.values())
+
+
+# --- one stream in several divisions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_divisions_of_a_stream_give_the_bits_of_merged_accumulators(name: str) -> None:
+    form, arrays = hand(name), sample(name, 7, seed=3)
+    cuts = ((0, 7), (0, 1, 7), (0, 3, 3, 7), (0, 6, 7))
+    if any(o.keeps_axis for o in form.plan.outputs) or len(form.plan.passes) > 1:
+        return
+    for division, found in zip(cuts, Divided(form, arrays, cuts).values(form), strict=True):
+        merged = placed(form, arrays, list(division), range(len(division) - 1)).result()
+        assert bits(found if len(found) > 1 else next(iter(found.values()))) == bits(merged), division

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.engine.passes import Planner, derive_plan
 from redalg.graph import node as g
 from redalg.testing import running
 
@@ -45,3 +46,12 @@ def test_a_condition_reads_what_no_guard_asks_for(body: str) -> None:
 
 def names(node: g.Node) -> set[str]:
     return {leaf.attr.name for leaf in g.leaves(node) if leaf.op == "tensor"}
+
+
+@pytest.mark.parametrize("name", sorted(ra.catalog))
+def test_a_guard_is_planned_alike_whatever_was_planned_before(name: str) -> None:
+    entry = ra.catalog.entry(name)
+    planner = Planner(entry.spec, entry.axis, 1, entry.assume, None)
+    for level in (0, 1, 2, 3, 4, 1):
+        guards = dict.fromkeys(entry.spec.outputs, level) if level else {}
+        assert planner(guards) == derive_plan(entry.spec, entry.axis, 1, entry.assume, guards), level
