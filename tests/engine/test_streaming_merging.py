@@ -356,6 +356,8 @@ UNITS = (
     "y = sum[j](x[i,j] * v[i,j]) / sqrt(sum[j](x[i,j]**2) * sum[j](v[i,j]**2))",
     "e = mean[j](x[i,j]); y = mean[j]((x[i,j] - e)**4) / mean[j]((x[i,j] - e)**2)**2",
     "y = sqrt(sum[j](x[i,j]**2 + v[i,j]**2))",
+    "y = sqrt(sum[j](where(v[i,j] > 0, x[i,j], 0)**2))",
+    "y = sqrt(sum[j](where(v[i,j] > 0, x[i,j], 0)**2) + sum[j](where(v[i,j] < 0, x[i,j], 0)**2) / 3)",
 )
 
 
@@ -383,7 +385,8 @@ def test_zeros_before_and_after_other_elements_need_no_wider_floats(text: str, d
     wanted = ra.reference(form.spec, **arrays)
     for acc in (fed_at_once, merged, backwards):
         assert_close(acc.result(), wanted)
-        assert acc._engines and all("wide" not in vars(engine) for engine in acc._engines.values())
+        if "where" not in text:  # what is not selected may leave the range in the unit of what is
+            assert acc._engines and all("wide" not in vars(engine) for engine in acc._engines.values())
 
 
 # --- one stream in several divisions ---------------------------------------------------------------------------------
