@@ -162,16 +162,16 @@ def cuda_joint(joint: Joint | Steps, schedule: Any = None) -> Any:
     return JointRun(joint, schedule)
 
 
-def torch_op(form: Form, name: str) -> TorchOp:
+def torch_op(form: Form, name: str, assume: Any) -> TorchOp:
     from redalg.adapters.torch_op import torch_op
 
-    return torch_op(form, name)
+    return torch_op(form, name, assume)
 
 
-def jax_op(form: Form) -> JaxOp:
+def jax_op(form: Form, assume: Any) -> JaxOp:
     from redalg.adapters.jax_op import jax_op
 
-    return jax_op(form)
+    return jax_op(form, assume)
 
 
 def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
@@ -248,10 +248,13 @@ def ray(form: Form, name: str | None, nulls: str, columns: dict[str, Any]) -> An
     return aggregate(form, name, nulls, columns)
 
 
-def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:
-    from redalg.adapters.torch_op import torch_op
+def torch_spec(spec: Spec, axis: Any, max_passes: int, assume: Any) -> TorchOp:
+    from redalg.adapters.operands import assumptions
+    from redalg.adapters.torch_op import nameless, torch_op
 
-    return torch_op(derive(spec, axis, max_passes), f"redalg::spec_{spec.digest}")
+    of_form, of_derivative = assumptions(assume)
+    form = derive(spec, axis, max_passes, of_form)
+    return torch_op(form, nameless(form, of_derivative), of_derivative)
 
 
 def cpu_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | None) -> Any:

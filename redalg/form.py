@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -354,11 +354,12 @@ class Form(Shown):
         form = self if accuracy is None else replace(self, accuracy=accuracy)
         return run(form, schedule, deterministic, dump_after)
 
-    def torch_op(self, name: str) -> TorchOp:
+    def torch_op(self, name: str, assume: Iterable[str] = ()) -> TorchOp:
         """The form as a PyTorch operator ``"namespace::name"``: ``op(Q, K, V)`` gives a tensor, or a tuple of them.
 
         With autograd of any order by `Spec.vjp`, shapes for `torch.compile(fullgraph=True)` and `torch.export`, vmap.
-        Registering the same form once more under the same name gives the same operator.
+        Registering the same form once more under the same name gives the same operator. ``assume={"straight_through"}``
+        differentiates what is rounded (`cast`) as if it were not: quantisation with straight-through gradients.
 
         Raises: RedalgError for a name of another kind or of another form, and without PyTorch.
 
@@ -366,12 +367,13 @@ class Form(Shown):
         >>> op = ra.derive_incremental(ra.catalog["softmax"]).torch_op("mylib::softmax")        # doctest: +SKIP
         >>> op(torch.zeros(2, 3, requires_grad=True)).sum().backward()                          # doctest: +SKIP
         """
-        return _hooks.torch_op(self, name)
+        return _hooks.torch_op(self, name, assume)
 
-    def jax(self) -> JaxOp:
-        """The form as a JAX function: ``op(Q, K, V)`` gives an array, or a tuple, under `jit`, `vmap` and `grad`.
+    def jax(self, assume: Iterable[str] = ()) -> JaxOp:
+        """The form as a JAX function: ``op(Q, K, V)`` gives an array, or a tuple, under `jit`, `vmap`, `grad`, `jvp`.
 
-        Reverse mode of any order by `Spec.vjp`. The kernels run on the host, by `jax.pure_callback`.
+        Reverse mode by `Spec.vjp`, forward mode by `Spec.jvp`, of any order; `assume` as in `torch_op`. The kernels run
+        on the host, by `jax.pure_callback`.
 
         Raises: RedalgError without JAX.
 
@@ -380,7 +382,7 @@ class Form(Shown):
         >>> jax.grad(lambda x: op(x)[0, 0])(jnp.zeros((1, 2))).tolist()                         # doctest: +SKIP
         [[0.25, -0.25]]
         """
-        return _hooks.jax_op(self)
+        return _hooks.jax_op(self, assume)
 
     def pandas(
         self, /, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any

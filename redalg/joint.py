@@ -238,10 +238,15 @@ def united(specs: Sequence[Spec], outputs: Mapping[str, Node], order: Mapping[st
 
 
 def derived(spec: Spec) -> Form:
-    """The form over the first axis that there is one for, with as many passes as it takes."""
+    """The form over the first axis that there is one for, with as many passes as it takes.
+
+    Sums over several axes at once may need reductions along some of them (both directions of a contrastive loss): these
+    stream over one of the axes, and sum along the others afterwards.
+    """
     candidates = axes_of(spec.outputs.values(), {a for d in spec.tensors for a in d.axes})
+    alone = [(a,) for axes in candidates if len(axes) > 1 for a in axes]
     refusal: RedalgError | None = None
-    for axis in (*candidates,) or (None,):
+    for axis in dict.fromkeys((*candidates, *alone)) or (None,):
         try:
             return derive_incremental(spec, axis, max_passes=PASSES)
         except InternalError:

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
 
 
-def compile(spec: Spec, axis: Any = None, max_passes: int = 4) -> TorchOp:
+def compile(spec: Spec, axis: Any = None, max_passes: int = 4, assume: Any = ()) -> TorchOp:
     """A spec as a PyTorch operator without a name of its own: derived, and registered as ``redalg::spec_<digest>``.
 
-    See `Form.torch_op`. Raises: RedalgError without PyTorch, and what `ra.derive_incremental` raises.
+    See `Form.torch_op`. `assume`: named assumptions, of ``cast_commutes`` (of the form, see `ra.derive_incremental`)
+    and ``straight_through`` (of its derivative: what is rounded is differentiated as if it were not).
+
+    Raises: RedalgError without PyTorch, and what `ra.derive_incremental` raises.
 
     >>> import redalg as ra, torch                                                           # doctest: +SKIP
     >>> ra.torch.compile(ra.catalog["softmax"])(torch.zeros(1, 2)).tolist()                  # doctest: +SKIP
     [[0.5, 0.5]]
     """
-    return _hooks.torch_spec(spec, axis, max_passes)
+    return _hooks.torch_spec(spec, axis, max_passes, assume)
 
 
 def head(

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from redalg.adapters.jax_linear import Linear
 from redalg.adapters.operands import OnHost, by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
-from redalg.gradients.calls import Vjp
+from redalg.gradients.calls import Jvp, Vjp, assumed
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import NARROW_ONLY
 from redalg.numeric.binding import Bound, bind, result_flows
@@ -35,9 +36,9 @@ class JaxOp:
     """``op(Q, K, V)`` or ``op(Q=…, …)``: arrays in the spec's order; an array, or a tuple in the order of outputs.
 
     Scalars are 0-d arrays or numbers. Shapes and dtypes of results follow from the spec when a call is traced.
-    Gradients (`jax.grad`, `jax.vjp`, `jax.jacrev`) are those of `Vjp`, of any order; forward mode (`jax.jvp`,
-    `jax.jacfwd`, `jax.hessian`) is refused by JAX, as for every `jax.custom_vjp`: a Hessian is
-    ``jax.jacrev(jax.grad(f))``. `vmap` derives the spec with one more axis. Without ``jax_enable_x64`` results in
+    Gradients (`jax.grad`, `jax.vjp`, `jax.jacrev`) are those of `Vjp`, tangents (`jax.jvp`, `jax.jacfwd`) those of
+    `Jvp`, of any order and in any nesting (`jax.hessian`, `jax.linearize`): see `redalg.adapters.jax_linear`. `vmap`
+    derives the spec with one more axis. Without ``jax_enable_x64`` results in
     float64 are refused, results in int64 come as int32 (the call fails where one does not fit), and stage values that
     are saved for the gradient are float32.
 
@@ -49,17 +50,16 @@ class JaxOp:
     [0.5, 0.5]
     """
 
-    def __init__(self, form: Form, dtypes: Dtypes | None = None) -> None:
+    def __init__(self, form: Form, dtypes: Dtypes | None = None, assume: Iterable[str] = ()) -> None:
         self.form, self.tensors = form, own_tensors(form.spec)
-        self._dtypes = dtypes or (None,) * len(form.spec.outputs)
+        self._dtypes, self._assume = dtypes or (None,) * len(form.spec.outputs), assume
         self._calls: dict[Any, _Call] = {}
         self._again: dict[Any, JaxOp] = {}  # of the derivative's specs
-        self._op = jax.custom_vjp(self._plain)
-        self._op.defvjp(self._with_residuals, self._pull)
-        self._saved = jax.custom_vjp(self._with_values)
-        self._saved.defvjp(self._with_residuals_and_values, self._pull)
-        self._gradients = jax.custom_vjp(self._from_saved)
-        self._gradients.defvjp(self._from_saved_kept, self._pull_again)
+        self._maps: dict[Any, Linear] = {}
+        self._op = jax.custom_jvp(self._plain)
+        self._op.defjvp(self._moved, symbolic_zeros=True)
+        self._saved = jax.custom_jvp(self._with_values)
+        self._saved.defjvp(self._moved_with_values, symbolic_zeros=True)
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
         arrays = self._admitted(by_name(self.tensors, given, named, WHERE))
@@ -74,7 +74,7 @@ class JaxOp:
 
     @cached_property
     def _derivative(self) -> Vjp | RedalgError:
-        return derivative(self.form.spec)
+        return derivative(self.form.spec, self._assume)
 
     @property
     def _vjp(self) -> Vjp:
@@ -99,7 +99,7 @@ class JaxOp:
             self._calls[key] = _Call(form, dtypes)
         return self._calls[key]
 
-    # --- forward -----------------------------------------------------------------------------------------------------
+    # --- running ------------------------------------------------------------------------------------------------------
 
     def _plain(self, *arrays: Any) -> Any:
         return self._call(self.form, self._dtypes)(*arrays)
@@ -107,75 +107,131 @@ class JaxOp:
     def _with_values(self, *arrays: Any) -> Any:
         """The outputs, and what the gradient reads, narrowed to what JAX holds."""
         forward = self._vjp.forward
-        read = bound_to(forward, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
+        read = bound_to(forward, self._named(arrays))
         saved = [jax.dtypes.canonicalize_dtype(t) for t in list(_dtypes(forward, read))[len(self._dtypes) :]]
         return self._call(self._vjp.forms[forward], (*self._dtypes, *saved))(*arrays)
 
-    def _with_residuals(self, *arrays: Any) -> Any:
+    def _named(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip((d.name for d in self.tensors), arrays, strict=True))
+
+    # --- derivatives -------------------------------------------------------------------------------------------------
+
+    def _moved(self, arrays: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        values, found = self._moved_with_values(arrays, tangents)
+        count = len(self.form.spec.outputs)
+        return values[:count], found[:count]
+
+    def _moved_with_values(self, arrays: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """The values, and their tangents: a linear map of those of the arrays that move. Nothing is said of tangents
+        of what was saved: they are 0, since derivatives of gradients are along arrays and cotangents alone."""
         values = self._saved(*arrays)
-        return values[: len(self.form.spec.outputs)], (arrays, values)
+        moving = {n: t for n, t in self._named(tangents).items() if n in self._vjp.wrt and not _is_still(t)}
+        held = dict(zip(self._vjp.forward.outputs, values, strict=True))
+        found = {n: _zero_tangent(v) for n, v in held.items()}
+        results = tuple(n for n in self._vjp.cotangents if _is_float(held[n]))
+        if moving and results:
+            made = self._linear(tuple(moving), results)(arrays, values, tuple(moving.values()))
+            found |= dict(zip(results, made, strict=True))
+        return values, tuple(found.values())
 
-    def _with_residuals_and_values(self, *arrays: Any) -> Any:
-        values = self._saved(*arrays)
-        return values, (arrays, values)
-
-    # --- reverse mode ------------------------------------------------------------------------------------------------
-
-    def _pull(self, kept: Any, cotangents: Sequence[Any]) -> Any:
-        """The gradients of the arrays, None for those of whole numbers. Nothing is said of cotangents of what was
-        saved: they are 0, since `_pull_again` gives derivatives along the arrays and the cotangents alone."""
-        own, values = kept
-        of = dict(zip(self._vjp.forward.outputs, zip(values, cotangents, strict=False), strict=False))
-        pulled = tuple(_real(*of[n]) for n in self._vjp.cotangents)
-        found = dict(zip(self._vjp.wrt, self._gradients(own, values, pulled), strict=True))
-        return tuple(found.get(d.name) if _is_float(a) else None for d, a in zip(self.tensors, own, strict=True))
-
-    def _from_saved(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> Any:
-        """One gradient for each of `Vjp.wrt`, of the dtype of its array."""
-        vjp = self._vjp
-        arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
-
-        def run(form: Form, held: Mapping[str, Any]) -> Any:
-            call = self._call(form, _own_dtypes(form.spec, arrays))
-            return dict(zip(form.spec.outputs, call(*(held[d.name] for d in call.tensors)), strict=True))
-
-        named = dict(zip(vjp.forward.outputs, values, strict=True))
-        found = vjp.pulled(arrays, named, dict(zip(vjp.cotangents, pulled, strict=True)), run)
-        return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in vjp.wrt)
-
-    def _from_saved_kept(self, own: Any, values: Any, pulled: Any) -> Any:
-        return self._gradients(own, values, pulled), (own, pulled)
-
-    def _pull_again(self, kept: Any, cotangents: Any) -> Any:
-        """Through gradients that read nothing saved: what was saved depends on the arrays, and counts with them."""
-        own, pulled = kept
-        of_own, of_pulled = jax.vjp(self._differentiable, own, pulled)[1](cotangents)
-        return of_own, None, of_pulled
-
-    def _differentiable(self, own: Sequence[Any], pulled: Sequence[Any]) -> Any:
-        """The gradients as functions of JAX once more."""
-        again = self._read_anew
-        arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
-        held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
-        sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
-        held |= {name: jax.numpy.asarray(sizes[a]) for name, a in again.lengths.items()}
-        found = {n: jax.numpy.zeros_like(arrays[n]) for n in again.wrt}
-        for spec in dict.fromkeys(again.specs.values()):
-            op = self._op_of(again.forms[spec], _own_dtypes(spec, arrays))
-            for name, value in zip(spec.outputs, op._op(*(held[d.name] for d in op.tensors)), strict=True):
-                of = name.removeprefix("grad_")
-                found[of] = again.stretched(of, value, arrays[of])
-        return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in again.wrt)
-
-    @cached_property
-    def _read_anew(self) -> Vjp:
-        return Vjp(self.form.spec, list(self._vjp.wrt), given=())
+    def _linear(self, names: tuple[str, ...], results: tuple[str, ...]) -> Linear:
+        """Tangents of the named arrays -> those of the results; its transpose takes cotangents to gradients."""
+        key = names, results
+        if key not in self._maps:
+            pushed, pulled = _Pushed(self, names, results), _Pulled(self, names, results)
+            self._maps[key] = Linear.pair(pushed, pulled, len(self.tensors))
+        return self._maps[key]
 
     def _op_of(self, form: Form, dtypes: Dtypes) -> JaxOp:
         key = form.spec, dtypes
         if key not in self._again:
-            self._again[key] = JaxOp(form, dtypes)
+            self._again[key] = JaxOp(form, dtypes, self._assume)
         return self._again[key]
+
+
+class _Pushed:
+    """Tangents of some arrays to tangents of results."""
+
+    def __init__(self, op: JaxOp, names: tuple[str, ...], results: tuple[str, ...]) -> None:
+        self.op, self.names, self.results = op, names, results
+
+    @cached_property
+    def _jvp(self) -> Jvp:
+        return Jvp(self.op.form.spec, list(self.names), self.op._vjp.assumed)
+
+    def run(self, own: Sequence[Any], values: Sequence[Any], moving: Sequence[Any]) -> tuple[Any, ...]:
+        return self._tangents(own, moving, lambda form, dtypes: self.op._call(form, dtypes))
+
+    def differentiable(self, own: Sequence[Any], values: Sequence[Any], moving: Sequence[Any]) -> tuple[Any, ...]:
+        return self._tangents(own, moving, lambda form, dtypes: self.op._op_of(form, dtypes)._op)
+
+    def _tangents(self, own: Sequence[Any], moving: Sequence[Any], of: Callable[..., Any]) -> tuple[Any, ...]:
+        jvp, op = self._jvp, self.op
+        arrays = op._named(own)
+        bound = bound_to(op.form.spec, arrays)
+        dtypes = dict(zip(op.form.spec.outputs, _results(op.form.spec, bound, op._dtypes), strict=True))
+        held = {**arrays, **dict(zip((jvp.tangents[n] for n in self.names), moving, strict=True))}
+        found: dict[str, Any] = {}
+        if jvp.spec is not None and jvp.form is not None:
+            wanted = tuple(dtypes[n] for n, t in jvp.results.items() if t in jvp.spec.outputs)
+            made = of(jvp.form, wanted)(*(held[d.name] for d in own_tensors(jvp.spec)))
+            found = dict(zip(jvp.spec.outputs, made, strict=True))
+        return tuple(self._whole(n, found.get(jvp.results[n]), bound.sizes, dtypes[n]) for n in self.results)
+
+    def _whole(self, name: str, value: Any, sizes: Mapping[str, int], dtype: Any) -> Any:
+        """A tangent along every axis of its output."""
+        axes = self.op.form.spec.output_axes[name]
+        if value is None or self._jvp.spec is None:
+            return jax.numpy.zeros([sizes[a] for a in axes], dtype)
+        own = self._jvp.spec.output_axes[self._jvp.results[name]]
+        return jax.numpy.broadcast_to(
+            value.reshape([sizes[a] if a in own else 1 for a in axes]), [sizes[a] for a in axes]
+        )
+
+
+class _Pulled:
+    """Cotangents of the outputs to gradients of some arrays, each of the dtype of its array."""
+
+    def __init__(self, op: JaxOp, names: tuple[str, ...], results: tuple[str, ...]) -> None:
+        self.op, self.names, self.results = op, names, results
+
+    def _cotangents(self, values: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
+        """Of every output that may have one: those of whole numbers are 0."""
+        held = dict(zip(self.op._vjp.forward.outputs, values, strict=True))
+        return {n: jax.numpy.zeros_like(held[n]) for n in self.op._vjp.cotangents} | dict(
+            zip(self.results, pulled, strict=True)
+        )
+
+    def run(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
+        op, vjp, arrays = self.op, self.op._vjp, self.op._named(own)
+
+        def run(form: Form, held: Mapping[str, Any]) -> Any:
+            call = op._call(form, _own_dtypes(form.spec, arrays))
+            return dict(zip(form.spec.outputs, call(*(held[d.name] for d in call.tensors)), strict=True))
+
+        named = dict(zip(vjp.forward.outputs, values, strict=True))
+        found = vjp.pulled(arrays, named, self._cotangents(values, pulled), run, self.names)
+        return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in self.names)
+
+    def differentiable(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients as functions of JAX once more: through what reads nothing saved, since what was saved depends
+        on the arrays, and counts with them."""
+        op, again, arrays = self.op, self._read_anew, self.op._named(own)
+        cotangents = self._cotangents(values, pulled)
+        held = {**arrays, **{t: cotangents[n] for n, t in again.cotangents.items()}}
+        sizes = {a: n for d in op.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+        held |= {name: jax.numpy.asarray(sizes[a]) for name, a in again.lengths.items()}
+        found = {n: jax.numpy.zeros_like(arrays[n]) for n in self.names}
+        for spec in dict.fromkeys(again.specs.values()):
+            made = op._op_of(again.forms[spec], _own_dtypes(spec, arrays))
+            for name, value in zip(spec.outputs, made._op(*(held[d.name] for d in made.tensors)), strict=True):
+                of = name.removeprefix("grad_")
+                found[of] = again.stretched(of, value, arrays[of])
+        return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in self.names)
+
+    @cached_property
+    def _read_anew(self) -> Vjp:
+        return Vjp(self.op.form.spec, list(self.names), given=(), assume=self.op._vjp.assumed)
 
 
 class _Call:
@@ -195,10 +251,7 @@ class _Call:
         """Shapes and dtypes are settled here, once for every trace."""
         spec = self.form.spec
         bound = bound_to(spec, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
-        dtypes = tuple(
-            _held(name, wanted or own)
-            for name, wanted, own in zip(spec.outputs, self.dtypes, _dtypes(spec, bound), strict=True)
-        )
+        dtypes = _results(spec, bound, self.dtypes)
         shapes = [tuple(bound.sizes[a] for a in axes) for axes in spec.output_axes.values()]
         wanted = [jax.ShapeDtypeStruct(s, t) for s, t in zip(shapes, dtypes, strict=True)]
         host = self._hosts.setdefault(dtypes, partial(self._on_host, dtypes))
@@ -223,11 +276,11 @@ class _Call:
         return call(*arrays), tuple(longer_outputs(call.form.spec, self.form.spec))
 
 
-def jax_op(form: Form) -> JaxOp:
-    """The form as a JAX function. Raises: RedalgError without JAX."""
+def jax_op(form: Form, assume: Iterable[str] = ()) -> JaxOp:
+    """The form as a JAX function. Raises: RedalgError without JAX, and for an assumption that there is none of."""
     if jax is None:
         raise RedalgError("a JAX function", "form.jax", "JAX cannot be imported", "pip install jax")
-    return JaxOp(form)
+    return JaxOp(form, assume=assumed(assume, "form.jax"))
 
 
 def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
@@ -238,6 +291,12 @@ def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
     bound = bind(spec, stands, where=WHERE)
     known = {d.name: dtypes[d.array or d.name] for d in spec.tensors}
     return Bound(bound.arrays, bound.sizes, known, bound.origin)
+
+
+def _results(spec: Spec, bound: Bound, wanted: Dtypes) -> Dtypes:
+    """The dtypes that results have in JAX: what is wanted, or what the spec gives."""
+    pairs = zip(spec.outputs, wanted, _dtypes(spec, bound), strict=True)
+    return tuple(_held(name, dtype or own) for name, dtype, own in pairs)
 
 
 def _dtypes(spec: Spec, bound: Bound) -> list[np.dtype]:
@@ -257,9 +316,14 @@ def _is_float(array: Any) -> bool:
     return bool(jax.numpy.issubdtype(array.dtype, jax.numpy.floating))
 
 
-def _real(value: Any, cotangent: Any) -> Any:
-    """Results of whole numbers have no cotangent."""
-    return jax.numpy.zeros_like(value) if cotangent.dtype == jax.dtypes.float0 else cotangent
+def _is_still(tangent: Any) -> bool:
+    """Whether an array does not move: it is not differentiated by, or holds whole numbers."""
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero) or tangent.dtype == jax.dtypes.float0
+
+
+def _zero_tangent(value: Any) -> Any:
+    """Whole numbers have tangents of their own kind."""
+    return jax.numpy.zeros_like(value) if _is_float(value) else np.zeros(value.shape, jax.dtypes.float0)
 
 
 # --- numbers of 64 bits ----------------------------------------------------------------------------------------------

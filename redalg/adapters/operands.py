@@ -4,13 +4,15 @@ mapped forms."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from redalg.api import derive_incremental
+from redalg.engine.passes import ASSUMPTIONS
 from redalg.errors import RedalgError
 from redalg.form import Form
-from redalg.gradients.calls import Vjp
+from redalg.gradients.calls import Vjp, assumed
+from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
 from redalg.gradients.steps import Steps
 from redalg.graph.node import Decl
 from redalg.joint import Joint
@@ -93,18 +95,36 @@ def in_windows(spec: Spec, arrays: Mapping[str, Any], where: str) -> list[Any]:
     return [found[d.name] for d in own_tensors(spec)]
 
 
-def derivative(spec: Spec) -> Vjp | RedalgError:
-    """Or why the spec has none: then a call refuses to be differentiated."""
+def derivative(spec: Spec, assume: Iterable[str] = ()) -> Vjp | RedalgError:
+    """Or why the spec has none: then a call refuses to be differentiated.
+
+    Raises: RedalgError for an assumption that there is none of.
+    """
+    assumed(assume, "form.torch_op or form.jax")
     try:
-        return Vjp(spec)
+        return Vjp(spec, assume=assume)
     except RedalgError as refusal:
         return refusal
+
+
+def assumptions(given: str | Iterable[str]) -> tuple[list[str], list[str]]:
+    """Named assumptions: those under which a form is derived, and those of its derivative.
+
+    Raises: RedalgError for one that is neither.
+    """
+    named = [given] if isinstance(given, str) else list(given)
+    for name in named:
+        if name not in (*ASSUMPTIONS, *OF_DERIVATIVES):
+            known = f"known assumptions are {', '.join((*ASSUMPTIONS, *OF_DERIVATIVES))}"
+            raise RedalgError(f"assumption {name!r}", "assume=", known, "leave it out, or check the spelling")
+    return [n for n in named if n in ASSUMPTIONS], [n for n in named if n in OF_DERIVATIVES]
 
 
 def mapped_form(form: Form, names: Collection[str]) -> Form:
     """The form of the spec in which the named tensors, and what depends on them, have one more axis, the first."""
     longer = over(form.spec, free_axis(form.spec, form.plan), names)
-    return derive_incremental(longer, form.plan.axis or None, max_passes=len(form.plan.passes) or 1)
+    assume = [name for name, _ in form.plan.assumptions if name in ASSUMPTIONS]
+    return derive_incremental(longer, form.plan.axis or None, len(form.plan.passes) or 1, assume)
 
 
 def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
@@ -116,6 +136,7 @@ def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
 __all__ = [
     "OnHost",
     "Registered",
+    "assumptions",
     "by_name",
     "derivative",
     "in_windows",

@@ -95,15 +95,41 @@ def undisturbed(arrays: Iterable[Any]) -> bool:
 
 
 def carry_tangents(arrays: Iterable[Any]) -> bool:
-    """Whether a forward-mode derivative is being taken along one of them."""
+    """Whether a forward-mode derivative is being taken along one of them, by a level of `torch.autograd.forward_ad`."""
     if torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level < 0:
         return False
-    return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in arrays)
+    plain = [_innermost(a) for a in arrays if not torch._C._functorch.is_legacy_batchedtensor(a)]
+    return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in plain)
 
 
-def transformable(run: Callable[..., Any], keep: Callable[..., None], pull: Callable[..., Any]) -> Any:
-    """A function of autograd as the transforms of `torch.func` want them: what `run` gives, with gradients by
-    ``pull(ctx, gradients)`` of what ``keep(ctx, inputs, output)`` has saved."""
+def _innermost(array: Any) -> Any:
+    """What a transform maps over has tangents below: `unpack_dual` has no rule for a batch."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(array):
+        array = torch._C._functorch.get_unwrapped(array)
+    return array
+
+
+def is_batch(array: Any) -> bool:
+    """Whether a transform maps over the tensor."""
+    return bool(torch._C._functorch.is_batchedtensor(array))
+
+
+def differentiates() -> bool:
+    """Whether a transform of `torch.func` takes derivatives, at any level: the innermost may not see what an outer one
+    differentiates by, and an operator called there would be a constant for it."""
+    if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+        return False
+    kinds = torch._C._functorch.TransformType
+    return any(level.key() in (kinds.Grad, kinds.Jvp) for level in torch._C._functorch.get_interpreter_stack() or ())
+
+
+def transformable(
+    run: Callable[..., Any], keep: Callable[..., None], pull: Callable[..., Any], push: Callable[..., Any] | None = None
+) -> Any:
+    """A function of autograd as the transforms of `torch.func` want them: what `run` gives.
+
+    Gradients are ``pull(ctx, gradients)`` of what ``keep(ctx, inputs, output)`` has saved, tangents ``push(ctx, …)``.
+    """
 
     class Function(torch.autograd.Function):
         generate_vmap_rule = True
@@ -119,6 +145,12 @@ def transformable(run: Callable[..., Any], keep: Callable[..., None], pull: Call
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             return pull(ctx, gradients)
+
+        if push is not None:
+
+            @staticmethod
+            def jvp(ctx: Any, *moving: Any) -> Any:
+                return push(ctx, moving)
 
     return Function
 
@@ -175,7 +207,9 @@ __all__ = [
     "RECORDED",
     "WATCHED",
     "carry_tangents",
+    "differentiates",
     "glance",
+    "is_batch",
     "maps_gradients",
     "over_gradients",
     "transformable",

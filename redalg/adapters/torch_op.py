@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,17 +34,23 @@ from redalg.adapters.torch_modes import (
     RECORDED,
     WATCHED,
     carry_tangents,
+    differentiates,
     glance,
+    is_batch,
     maps_gradients,
     over_gradients,
     transformable,
+    transformed,
     undisturbed,
 )
+from redalg.engine.normalise import axes_of
+from redalg.engine.passes import ASSUMPTIONS
 from redalg.errors import RedalgError
 from redalg.form import Form
-from redalg.gradients.calls import Vjp
+from redalg.gradients.calls import Jvp, Vjp
 from redalg.gradients.steps import Steps
 from redalg.graph.masked import new_axes
+from redalg.graph.node import Decl
 from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
@@ -51,7 +58,8 @@ from redalg.numeric.dtypes import output_flows
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
-_MADE: dict[str, TorchOp] = {}
+_MADE: dict[str, tuple[TorchOp, frozenset[str]]] = {}  # with what their derivatives assume
+_MAKING = threading.RLock()
 _LIBRARIES: dict[str, Any] = {}
 NARROW = {"bfloat16": BFLOAT16_BITS}
 Gradients = tuple[Form | Joint | Steps, list[tuple[str, int]], list[tuple[str, str, bool]]]
@@ -74,12 +82,12 @@ class TorchOp(Registered):
     >>> op(x)[:, 0].sum().backward()                                                        # doctest: +SKIP
     """
 
-    def __init__(self, form: Form, name: str) -> None:
+    def __init__(self, form: Form, name: str, assume: Iterable[str] = ()) -> None:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
-        self.derivative = derivative(form.spec)
+        self.derivative = derivative(form.spec, assume)
         self._compiled: dict[Any, Any] = {}
-        self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
+        self._related: dict[Any, Any] = {}  # of derivatives, and of specs with one more axis
         self._function, self._record = self._applied(), self._recorded()
         self._mixed = self._mixed_precision()
         count, vjp = len(self.tensors), self.vjp
@@ -107,6 +115,17 @@ class TorchOp(Registered):
         assert self.vjp is not None
         return self.vjp.forms[self.vjp.forward]
 
+    def forward_mode(self, names: tuple[str, ...]) -> tuple[Jvp, TorchOp | None]:
+        """The tangents along those of the named tensors, and the operator that computes them, if they are not 0."""
+        key = "jvp", names
+        if key not in self._related:
+            jvp = Jvp(self.spec, names, self.assumed)
+            name = "_".join((self.name, "jvp", *(str(k) for k, d in enumerate(self.tensors) if d.name in names)))
+            made = None if jvp.form is None else torch_op(jvp.form, name, self.assumed)
+            self._related[key] = jvp, made
+        found: tuple[Jvp, TorchOp | None] = self._related[key]
+        return found
+
     @property
     def spec(self) -> Spec:
         return self.form.spec
@@ -118,6 +137,17 @@ class TorchOp(Registered):
     @property
     def vjp(self) -> Vjp | None:
         return self.derivative if isinstance(self.derivative, Vjp) else None
+
+    @property
+    def assumed(self) -> frozenset[str]:
+        """What the derivative assumes."""
+        return self.derivative.assumed if isinstance(self.derivative, Vjp) else frozenset()
+
+    @cached_property
+    def _read_anew(self) -> Vjp:
+        """The derivative that reads nothing saved, for derivatives of it."""
+        assert self.vjp is not None
+        return Vjp(self.spec, list(self.vjp.wrt), given=(), assume=self.assumed)
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
         arrays: Sequence[Any] = given
@@ -152,19 +182,27 @@ class TorchOp(Registered):
         return op._called([cast_under_autocast(a, device, dtype) for a in arrays])
 
     def _called(self, arrays: Sequence[Any]) -> Any:
-        quiet = undisturbed(arrays)
-        if not quiet and carry_tangents(arrays):
-            why, fix = (
-                "operators have no forward mode, and dropping tangents would be wrong",
-                "spec.jvp, or reverse mode",
+        found: Any
+        if torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0:
+            why = "PyTorch drops the tangents of operators of a library in what it compiles"
+            raise RedalgError(
+                "forward mode inside torch.compile", self.name, why, "torch.func.jvp outside of it, or spec.jvp"
             )
-            raise RedalgError("a tensor with a tangent", self.name, why, fix)
-        if torch.is_grad_enabled() and any(a.requires_grad for a in arrays):
-            if quiet:
+        if undisturbed(arrays):
+            if torch.is_grad_enabled() and any(a.requires_grad for a in arrays):
                 return self._record(*arrays)
-            found = self._differentiable_results(arrays)[: len(self.outputs)]
+            found = self._run_plain(*arrays)
+        elif differentiates():
+            found = self._function.apply(*arrays)
+        elif carry_tangents(arrays):
+            found = (
+                self._mapped_tangents(arrays) if transformed() or maps_gradients() else self._function.apply(*arrays)
+            )
+        elif torch.is_grad_enabled() and any(a.requires_grad for a in arrays):
+            found = self._differentiable_results(arrays)
         else:
-            found = self._run_plain(*arrays) if quiet else self.plain(*arrays)
+            found = self.plain(*arrays)
+        found = found[: len(self.outputs)]
         return found[0] if len(found) == 1 else tuple(found)
 
     def _differentiable_results(self, arrays: Sequence[Any]) -> Any:
@@ -172,6 +210,21 @@ class TorchOp(Registered):
             raise self.derivative
         differentiable = self.with_saved if torch.compiler.is_compiling() or maps_gradients() else self._function.apply
         return differentiable(*arrays)
+
+    def _mapped_tangents(self, arrays: Sequence[Any]) -> list[Any]:
+        """Under a vmap that maps over tangents of `torch.autograd.forward_ad`: each result with its own."""
+        level = torch.autograd.forward_ad
+        if torch.is_grad_enabled() and any(a.requires_grad for a in arrays) or any(map(is_batch, arrays)):
+            why = "a gradient that is taken of it, or what is mapped over, would lose the tangent"
+            fix = "torch.func.jvp, jacfwd or hessian, or reverse mode"
+            raise RedalgError("a tensor with a tangent inside a vmap", self.name, why, fix)
+        pairs = [level.unpack_dual(a) for a in arrays]
+        values = self._called([p.primal for p in pairs])
+        values = values if isinstance(values, tuple) else (values,)
+        given = {d.name: p.tangent for d, p in zip(self.tensors, pairs, strict=True) if p.tangent is not None}
+        found = tangents_of(self, [p.primal for p in pairs], given)
+        made = zip(self.outputs, values, strict=True)
+        return [level.make_dual(v, found[n]) if n in found else v for n, v in made]
 
     def __repr__(self) -> str:
         return f"<torch operator {self.name} of {', '.join(self.outputs)}>"
@@ -191,11 +244,17 @@ class TorchOp(Registered):
         wider = Spec.from_nodes(
             spec.outputs, tensors=spec.tensors, order=spec.output_axes, empty=spec.empty, dtypes=formats
         )
-        return torch_op(Form(wider, self.form.plan), f"{self.name}_autocast"), True
+        return torch_op(Form(wider, self.form.plan), f"{self.name}_autocast", self.assumed), True
 
     def _applied(self) -> Any:
         """The same derivative around the operators, which the transforms of `torch.func` want, and which costs less."""
-        return transformable(lambda *arrays: self.with_saved(*arrays), self._keep, self._pull)
+        if isinstance(refusal := self.derivative, RedalgError):
+
+            def refuse(*given: Any) -> Any:
+                raise refusal
+
+            return transformable(lambda *arrays: self.plain(*arrays), lambda *kept: None, refuse, refuse)
+        return transformable(lambda *arrays: self.with_saved(*arrays), self._keep_both_ways, self._pull, self._push)
 
     def _recorded(self) -> Callable[..., Any]:
         """The same where nobody looks on but autograd: a tensor or a tuple, without the dispatcher and without what
@@ -252,12 +311,20 @@ class TorchOp(Registered):
         arrays = by_name(self.tensors, given, named, self.name)
         like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), torch.zeros(()))
         floats = next((a.dtype for a in arrays.values() if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
-        found = []
-        for d in self.tensors:  # a number is of the tensors' dtype, as it is for PyTorch
-            a = arrays[d.name]
-            dtype = None if d.domain & {"integer", "bool"} else floats
-            found.append(a if isinstance(a, torch.Tensor) else torch.as_tensor(a, dtype=dtype, device=like.device))
-        return found
+        return [
+            a if isinstance(a := arrays[d.name], torch.Tensor) else self._tensor(d, a, like, floats)
+            for d in self.tensors
+        ]
+
+    def _tensor(self, decl: Decl, given: Any, like: Any, floats: Any) -> Any:
+        """What is no tensor as one; a number is of the tensors' dtype, as for PyTorch, and an array of its own."""
+        weak = isinstance(given, (bool, int, float)) and not decl.domain & {"integer", "bool"}
+        try:
+            return torch.as_tensor(given, dtype=floats if weak else None, device=like.device)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            why = str(error).splitlines()[0]
+            what = f"{decl} given as {type(given).__name__}"
+            raise RedalgError(what, self.name, why, "pass a tensor, or a number") from error
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -341,17 +408,40 @@ class TorchOp(Registered):
 
     def _shaped(self, spec: Spec, arrays: Sequence[Any]) -> list[Any]:
         sizes: dict[str, Any] = dict(new_axes(*spec.outputs.values()))
+        of: dict[str, Decl] = {}
         for d, a in zip(self.tensors, arrays, strict=True):
             if a.dim() != len(d.axes):
                 raise RedalgError(f"{d} of {a.dim()} dimensions", self.name, f"it has {len(d.axes)}", "pass its axes")
-            sizes |= dict(zip(d.axes, a.shape, strict=True))
+            for axis, n in zip(d.axes, a.shape, strict=True):
+                if sizes.setdefault(axis, n) is not n:
+                    self._same_length(axis, (of[axis], sizes[axis]), (d, n))
+                of.setdefault(axis, d)
         dtypes = {d.name: numpy_dtype(a.dtype) for d, a in zip(self.tensors, arrays, strict=True)}
         dtypes |= {d.name: dtypes[d.array] for d in spec.tensors if d.array}
-        found = output_flows(spec, dtypes)
+        found, like = output_flows(spec, dtypes), self._on_one_device(arrays)
         return [
-            arrays[0].new_empty([sizes[a] for a in spec.output_axes[n]], dtype=torch_dtype(found[n].dtype))
+            like.new_empty([sizes[a] for a in spec.output_axes[n]], dtype=torch_dtype(found[n].dtype))
             for n in spec.outputs
         ]
+
+    def _same_length(self, axis: str, one: tuple[Decl, Any], other: tuple[Decl, Any]) -> None:
+        """A length that a compiler does not know yet is checked when it is there."""
+        what = f"{other[0]} of length {other[1]} along {axis}"
+        error = RedalgError(what, self.name, f"{one[0]} has length {one[1]} there", "pass arrays of one length")
+        if isinstance(one[1], int) and isinstance(other[1], int):
+            if one[1] != other[1]:
+                raise error
+        else:
+            torch._check(one[1] == other[1], lambda: str(error))
+
+    def _on_one_device(self, arrays: Sequence[Any]) -> Any:
+        """A tensor on the device of all that are more than a number. Raises: RedalgError where there are two."""
+        several = [(d, a) for d, a in zip(self.tensors, arrays, strict=True) if a.dim()]
+        for d, a in several[1:]:
+            if a.device != several[0][1].device:
+                why = f"{several[0][0]} is on {several[0][1].device}"
+                raise RedalgError(f"{d} on {a.device}", self.name, why, "move all tensors to one device")
+        return several[0][1] if several else arrays[0]
 
     # --- autograd ----------------------------------------------------------------------------------------------------
 
@@ -361,6 +451,14 @@ class TorchOp(Registered):
         constant = [o for o in output if not o.dtype.is_floating_point] + list(output[len(self.form.spec.outputs) :])
         if constant:
             ctx.mark_non_differentiable(*constant)
+        ctx.set_materialize_grads(False)
+
+    def _keep_both_ways(self, ctx: Any, inputs: Any, output: Any) -> None:
+        """For tangents, too. What is saved beside the outputs has tangents of 0, and is not marked as constant: under
+        vmap the mark would be lost, and a missing tangent an error."""
+        ctx.save_for_backward(*inputs, *output)
+        ctx.save_for_forward(*inputs, *output)
+        ctx.mark_non_differentiable(*(o for o in output if not o.dtype.is_floating_point))
         ctx.set_materialize_grads(False)
 
     def _keep_tensors(self, ctx: Any, inputs: Any, output: Any) -> None:
@@ -386,22 +484,33 @@ class TorchOp(Registered):
         for name, value, gradient in zip(self.outputs, kept, gradients, strict=False):
             if name in self.vjp.cotangents:
                 pulled.append(torch.zeros_like(value) if gradient is None else gradient)
-        if torch.is_grad_enabled():
+        arrays = (*own, *kept, *pulled)
+        quiet = undisturbed(arrays)
+        if torch.is_grad_enabled() or not quiet and (differentiates() or carry_tangents((*own, *pulled))):
             found = self._differentiable(own, pulled)
         else:
-            arrays, needed = (*own, *kept, *pulled), zip(self.tensors, ctx.needs_input_grad, strict=False)
+            needed = zip(self.tensors, ctx.needs_input_grad, strict=False)
             names = {d.name for d, need in needed if need}
             wanted = [k for k, n in enumerate(self.vjp.wrt) if n in names]
-            pull = self._run_backward if undisturbed(arrays) else self.backward
+            pull = self._run_backward if quiet else self.backward
             found = dict(zip(_named(self.vjp, wanted), pull(*arrays, wanted), strict=True))
         return tuple(
             found.get(d.name) if a.is_floating_point() else None for d, a in zip(self.tensors, own, strict=True)
         )
 
+    def _push(self, ctx: Any, moving: Sequence[Any]) -> Any:
+        """The tangents of the outputs along those of the tensors; None for whole numbers, and 0 for what is saved."""
+        assert self.vjp is not None
+        own, kept = ctx.saved_tensors[: len(self.tensors)], ctx.saved_tensors[len(self.tensors) :]
+        pairs = zip(self.tensors, moving, strict=True)
+        given = {d.name: t for d, t in pairs if t is not None and d.name in self.vjp.wrt and t.is_floating_point()}
+        found = tangents_of(self, own, given) if given else {}
+        values = zip(self.vjp.forward.outputs, kept, strict=True)
+        return tuple(found.get(n, torch.zeros_like(v)) if v.is_floating_point() else None for n, v in values)
+
     def _differentiable(self, own: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
         """Gradients that are differentiated again: operators of the specs that read nothing saved."""
-        assert self.vjp is not None
-        again = Vjp(self.spec, list(self.vjp.wrt), given=())
+        again = self._read_anew
         arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
         held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
         sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
@@ -410,7 +519,7 @@ class TorchOp(Registered):
         for number, spec in enumerate(dict.fromkeys(again.specs.values())):
             op = self._related.get(spec)
             if op is None:
-                op = self._related[spec] = torch_op(again.forms[spec], f"{self.name}_grad{number}")
+                op = self._related[spec] = torch_op(again.forms[spec], f"{self.name}_grad{number}", self.assumed)
             results = op._called([held[d.name] for d in op.tensors])
             for name, value in zip(op.outputs, results if len(op.outputs) > 1 else [results], strict=True):
                 own_name = name.removeprefix("grad_")
@@ -426,7 +535,7 @@ class TorchOp(Registered):
         if op is None:
             mapped = {d.name for d, p in zip(self.tensors, places, strict=True) if p is not None}
             made = mapped_form(form, mapped)
-            op = self._related[key] = torch_op(made, f"redalg::spec_{made.spec.digest}")
+            op = self._related[key] = torch_op(made, nameless(made, self.assumed), self.assumed)
         return op
 
     def _batched_plain(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
@@ -466,6 +575,32 @@ def _longer(mapped: Spec, spec: Spec) -> list[int | None]:
     return [0 if longer else None for longer in longer_outputs(mapped, spec)]
 
 
+def tangents_of(op: TorchOp, own: Sequence[Any], moving: Mapping[str, Any]) -> dict[str, Any]:
+    """Output -> its tangent along those of some tensors, by an operator of its own; whole numbers have none."""
+    jvp, made = op.forward_mode(tuple(moving))
+    arrays = dict(zip((d.name for d in op.tensors), own, strict=True))
+    held = {**arrays, **{jvp.tangents[n]: t for n, t in moving.items()}}
+    results: Any = () if made is None else made._called([held[d.name] for d in made.tensors])
+    named = dict(zip(made.outputs, results if isinstance(results, tuple) else [results], strict=True)) if made else {}
+    sizes = {a: n for d in op.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+    dtypes = output_flows(op.spec, {n: numpy_dtype(a.dtype) for n, a in arrays.items()})
+    found: dict[str, Any] = {}
+    for name, tangent in jvp.results.items():
+        axes, dtype = op.spec.output_axes[name], torch_dtype(dtypes[name].dtype)
+        if not dtype.is_floating_point:
+            continue
+        shape = [sizes[a] for a in axes]
+        value = named.get(tangent)
+        if value is None or made is None:
+            found[name] = own[0].new_zeros(shape, dtype=dtype)
+            continue
+        along = made.spec.output_axes[tangent]
+        if len(along) < len(axes):  # repeated in memory of its own: a tangent is no view
+            value = value.reshape([sizes[a] if a in along else 1 for a in axes]).expand(shape).clone()
+        found[name] = value.to(dtype)
+    return found
+
+
 class WindowedOp(TorchOp):
     """The operator of a spec that reads windows, which PyTorch differentiates through as views."""
 
@@ -474,7 +609,7 @@ class WindowedOp(TorchOp):
         return super().__call__(*in_windows(self.form.spec, arrays, self.name))
 
 
-def torch_op(form: Form, name: str) -> TorchOp:
+def torch_op(form: Form, name: str, assume: Iterable[str] = ()) -> TorchOp:
     """The operator of a form under a name ``namespace::name``; the same form under the same name is the same operator.
 
     Raises: RedalgError for a name that is not of this kind, or that another form has, and without PyTorch.
@@ -482,17 +617,33 @@ def torch_op(form: Form, name: str) -> TorchOp:
     if torch is None:
         raise RedalgError(f"the name {name!r}", "form.torch_op", "PyTorch cannot be imported", "pip install torch")
     namespace, _, short = name.partition("::")
-    if not namespace.isidentifier() or not short.isidentifier():
+    if not (namespace.isidentifier() and short.isidentifier() and name.isascii()):
         raise RedalgError(f"the name {name!r}", "form.torch_op", "operators are named in a namespace", '"mylib::name"')
-    made = _MADE.get(name)
-    if made is None:
-        kind = WindowedOp if any(d.dimensions for d in own_tensors(form.spec)) else TorchOp
-        made = _MADE[name] = kind(form, name)
-        made.registered(torch_op, form, name)
-    elif (made.form.spec, made.form.plan) != (form.spec, form.plan):
-        why = f"it is the operator of {made.form.spec}"
+    wanted = frozenset({assume} if isinstance(assume, str) else assume)
+    with _MAKING:  # threads that ask for the same name are given the same operator
+        if name not in _MADE:
+            kind = WindowedOp if any(d.dimensions for d in own_tensors(form.spec)) else TorchOp
+            made = kind(form, name, wanted)
+            made.registered(torch_op, form, name, wanted)
+            _MADE[name] = made, wanted
+        made, before = _MADE[name]
+    if (made.form.spec, made.form.plan, before) != (form.spec, form.plan, wanted):
+        assumes = f", which assumes {', '.join(sorted(before))}" if before else ""
+        streamed = f", streamed over {', '.join(made.form.plan.axis)}" if made.form.plan.axis else ""
+        why = f"it is the operator of {made.form.spec}{streamed}{assumes}"
         raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")
     return made
+
+
+def nameless(form: Form, assume: Iterable[str] = ()) -> str:
+    """The name of an operator that nobody names: the spec's digest, and what else its form depends on.
+
+    That is the axis where there are several to stream over, and what the form and its derivative assume.
+    """
+    streams = axes_of(form.spec.outputs.values(), {a for d in form.spec.tensors for a in d.axes})
+    axis = () if streams in ([], [form.plan.axis]) else ("along", *form.plan.axis)
+    held = {name for name, _ in form.plan.assumptions if name in ASSUMPTIONS} | {*assume}
+    return "_".join((f"redalg::spec_{form.spec.digest}", *axis, *sorted(held)))
 
 
 def cast_under_autocast(array: Any, device: str, dtype: Any) -> Any:
@@ -514,4 +665,4 @@ def torch_dtype(dtype: np.dtype) -> Any:
     return torch.bfloat16 if dtype == BFLOAT16_BITS else getattr(torch, dtype.name)
 
 
-__all__ = ["TorchOp", "cast_under_autocast", "numpy_dtype", "torch_dtype", "torch_op"]
+__all__ = ["TorchOp", "cast_under_autocast", "nameless", "numpy_dtype", "torch_dtype", "torch_op"]

@@ -109,7 +109,7 @@ class Vjp(_Derivative):
         taken: Iterable[str] = (),
     ) -> None:
         self.where, self.spec = "spec.vjp", spec
-        self.assumed = _assumed(assume, self.where)
+        self.assumed = assumed(assume, self.where)
         self._stages, self._readings = Stages(spec, taken), readings(spec)
         self.wrt = _wanted(spec, wrt, self.where)
         outputs = [n for n, node in spec.outputs.items() if not _is_discrete(node)]
@@ -426,7 +426,7 @@ class Jvp(_Derivative):
 
     def __init__(self, spec: Spec, wrt: Names = None, assume: Iterable[str] = ()) -> None:
         where = "spec.jvp"
-        assume, stages, self.primal = _assumed(assume, where), Stages(spec), spec
+        assume, stages, self.primal = assumed(assume, where), Stages(spec), spec
         self.assumed, self._reduced = assume, stages.reduced
         self.wrt = _wanted(spec, wrt, where)
         self.tangents = {name: stages.fresh(f"tangent_{name}") for name in self.wrt}
@@ -493,7 +493,8 @@ class Jvp(_Derivative):
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _assumed(assume: Iterable[str], where: str) -> frozenset[str]:
+def assumed(assume: Iterable[str], where: str) -> frozenset[str]:
+    """The names of what a derivative assumes. Raises: RedalgError for one that is not known."""
     found = frozenset({assume} if isinstance(assume, str) else assume)
     for name in sorted(found - set(ASSUMPTIONS)):
         known = f"known assumptions are {', '.join(ASSUMPTIONS)}"
@@ -637,4 +638,4 @@ def _library(array: Any) -> Any:
     return sys.modules[name] if name in ("torch", "cupy") else np
 
 
-__all__ = ["Jvp", "Vjp"]
+__all__ = ["Jvp", "Vjp", "assumed"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import sympy
 from sympy.logic.boolalg import Boolean
 
+from redalg.errors import RedalgError
 from redalg.graph.node import Dimension
 from redalg.language import functions as f
 from redalg.language import maps, reductions
@@ -20,7 +22,7 @@ from redalg.language.statistics import STATISTICS
 from redalg.language.sympy_bridge import CONSTRUCTORS
 from redalg.language.tokens import Token, Tokens
 from redalg.language.windows import dimensions, is_affine
-from redalg.text.words import REDUCTION_WORDS, RESERVED, UNARY_WORDS
+from redalg.text.words import MAP_WORDS, REDUCTION_WORDS, RESERVED, UNARY_WORDS
 
 _BINARY = {
     "or": 1,
@@ -202,9 +204,22 @@ class Expressions(Tokens):
         return exact_number(value) * (sympy.I if imaginary else 1)
 
     def named(self, name: str, at: int) -> Any:
+        found = self.bound[name] if name in self.bound else self.declared(name, *self.place(), at)
+        if self.next.text == "(":
+            raise self.uncalled(name, at, reduces=self.tokens[self.position - 1].text == "]")
+        return found
+
+    def uncalled(self, name: str, at: int, reduces: bool) -> RedalgError:
+        """What is written like a call and is none: a function of another library, a reduction, a forgotten ``*``."""
+        if name in STATISTICS and not reduces:
+            return self.without_axes(name, at)
         if name in self.bound:
-            return self.bound[name]
-        return self.declared(name, *self.place(), at)
+            return self.error(at, f"a call of {name}", "it is a value", "write * for products")
+        known = sorted({*REDUCTION_WORDS, *STATISTICS}) if reduces else sorted({*MAP_WORDS, *SPELLINGS})
+        near = get_close_matches(name, known, 3, 0.6)
+        kind = "reduction" if reduces else "function"
+        fix = f"write {' or '.join(near)}" if near else f"they are {', '.join(known)}"
+        return self.error(at, f"the {kind} {name!r}", f"there is no {kind} of this name", fix)
 
     def place(self) -> tuple[tuple[str, ...], tuple[Dimension, ...]]:
         """The axes of a tensor, and the dimensions of windows of it."""
@@ -278,8 +293,15 @@ class Expressions(Tokens):
             raise self.error(at, f"{len(values)} argument(s) of {name}", f"it takes {fixed}", "see the grammar")
         return getattr(maps, name)(*values)
 
+    def without_axes(self, name: str, at: int) -> RedalgError:
+        other = {"max": ", or maximum(a, b) of two values", "min": ", or minimum(a, b) of two values"}.get(name, "")
+        why, fix = "a reduction says over which axes it goes", f"write {name}[j](…){other}"
+        return self.error(at, f"{name} without an axis", why, fix)
+
     def reduction(self, name: str) -> Any:
-        self.need("[")
+        at = self.next.at
+        if self.take("[") is None:
+            raise self.without_axes(name, at)
         axes = self.axes()
         if name == "topk":
             return self.topk(axes)

@@ -13,6 +13,10 @@ _TOKEN = re.compile(
 )
 
 
+_OPEN_BEFORE = frozenset("** + - * / < <= > >= == != = , . and or".split())
+_OPEN_AFTER = _OPEN_BEFORE | frozenset("not return tensors order empty dtype monoid".split())
+
+
 @dataclass(frozen=True)
 class Token:
     kind: str  # number name op end
@@ -33,13 +37,28 @@ class Tokens:
         for m in _TOKEN.finditer(self.text):
             kind, text = m.lastgroup or "bad", m.group()
             nesting += (text in ("(", "[")) - (text in (")", "]"))
-            if kind == "newline" and nesting <= 0:
-                kind, text = "op", ";"
             if kind == "bad":
-                raise self.error(m.start(), f"the character {text!r}", "it is not in the grammar", "use ** for powers")
-            if kind not in ("newline", "skip"):
-                self.tokens.append(Token(kind, text, m.start()))
+                fix = "write sum[d](a[i,d]*b[d,k]) for a product of matrices" if text == "@" else "use ** for powers"
+                raise self.error(m.start(), f"the character {text!r}", "it is not in the grammar", fix)
+            if kind == "newline" and nesting <= 0 and not self._goes_on():
+                self.tokens.append(Token("op", ";", m.start()))
+            elif kind not in ("newline", "skip"):
+                self._append(Token(kind, text, m.start()))
         self.tokens.append(Token("end", "the end", len(self.text)))
+
+    def _goes_on(self) -> bool:
+        """Whether no statement ends in the last token: an operator, a comma, a word that something has to follow."""
+        last = self.tokens[-1].text if self.tokens else ";"
+        return last in _OPEN_AFTER
+
+    def _append(self, token: Token) -> None:
+        """A line that begins with an operator of two sides goes on with the one before: no statement begins so."""
+        while token.text in _OPEN_BEFORE and self.tokens and self._broken_line():
+            self.tokens.pop()
+        self.tokens.append(token)
+
+    def _broken_line(self) -> bool:
+        return self.text[self.tokens[-1].at] == "\n"
 
     def error(self, at: int, what: str, why: str, fix: str) -> RedalgError:
         start = self.text.rfind("\n", 0, at) + 1

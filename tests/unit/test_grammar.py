@@ -118,7 +118,7 @@ def test_floats_print_as_decimals_and_thirds_as_quotients():
         ("x = 1; return o = x[j]", "'['"),
         ("x = 1; x = 2; return x", "the name 'x'"),
         ("sum = 1; return sum", "the name 'sum'"),
-        ("return o = sum(x[j])", "'('"),
+        ("return o = sum(x[j])", "sum without an axis"),
         ("return o = sum[j](x[j], 2)", "2 arguments of sum"),
         ("return o = exp(x[j], 2)", "2 argument(s) of exp"),
         ("return o = where(x[j], 1, 2)", "the number x as a condition"),
@@ -170,3 +170,41 @@ def test_a_statement_that_is_none_says_how_one_is_written(text, fix):
     with pytest.raises(ra.RedalgError) as error:
         ra.parse(text)
     assert error.value.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("return a = y[j],\n  b = y[j]**2", "return a = y[j], b = y[j]**2"),
+        ("u = y[j] +\n\n  s\nreturn a = u", "u = y[j] + s; return a = u"),
+        ("u = y[j]  # a comment\n  - s  # another\n  * 2\nreturn a = u", "u = y[j] - s*2; return a = u"),
+        ("u =\n  y[j]\nreturn\n  u", "u = y[j]; return u"),
+        ("tensors y[j],\n  s\nreturn a = y[j]\n  /s\n", "tensors y[j], s; return a = y[j]/s"),
+        (
+            "c = y[j] > 0 and\n y[j] < s\nreturn a = where(not\n c, 1, 0)",
+            "return a = where(not (y[j] > 0 and y[j] < s), 1, 0)",
+        ),
+        ("t = topk[j:2](y[j])\n  .values\nreturn t", "t = topk[j:2](y[j]).values; return t"),
+        ("u = y[j]\nreturn u\n\n", "u = y[j]; return u"),
+    ],
+)
+def test_a_line_goes_on_where_no_statement_ends(text, same):
+    assert ra.parse(text) == ra.parse(same)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        ("return a = round(y[j])", "the function 'round'", "floor"),
+        ("return a = sigmod(y[j])", "the function 'sigmod'", "write sigmoid"),
+        ("return a = median[j](y[j])", "the reduction 'median'", "write mean"),
+        ("u = y[j]; return a = u(1 + u)", "a call of u", r"write \*"),
+        ("return a = softmax(y[j])", "softmax without an axis", r"write softmax\[j\]"),
+        ("return a = max(y[j], 0)", "max without an axis", "maximum"),
+        ("return a = logsumexp(y[j])", "logsumexp without an axis", r"write logsumexp\[j\]"),
+        ("return a = x[i,d] @ y[d]", "the character '@'", r"sum\[d\]"),
+    ],
+)
+def test_what_is_no_function_is_named(text, what, fix):
+    with refused(f"(?s){what}.*try: .*{fix}"):
+        ra.parse(text)
