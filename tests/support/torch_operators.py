@@ -1,7 +1,7 @@
 """Operators as somebody who trains models writes them: a spec (text or Python) beside plain PyTorch.
 
 Each row: the spec, the tensors it takes (`drawn` from a generator, float64, labels and masks as they are), and the
-same in PyTorch's own functions, as a function of the tensors in the spec's order; a tuple where there are several outputs.
+same in PyTorch's own functions, of the tensors in the spec's order; a tuple where there are several outputs.
 """
 
 from __future__ import annotations
