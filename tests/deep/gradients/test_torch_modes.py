@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.errors import RedalgError
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
