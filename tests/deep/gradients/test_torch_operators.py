@@ -63,7 +63,7 @@ def test_values_and_gradients_are_those_of_plain_pytorch(name: str) -> None:
             torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", [*OPERATORS][::6])
+@pytest.mark.parametrize("name", ["rms_norm", "focal", "kl_of_logits", "gem", "pearson", "rational", "decayed_mean"])
 def test_second_derivatives(name: str) -> None:
     row = OPERATORS[name]
     op = op_of(row)
