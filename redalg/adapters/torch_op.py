@@ -579,26 +579,30 @@ def tangents_of(op: TorchOp, own: Sequence[Any], moving: Mapping[str, Any]) -> d
     """Output -> its tangent along those of some tensors, by an operator of its own; whole numbers have none."""
     jvp, made = op.forward_mode(tuple(moving))
     arrays = dict(zip((d.name for d in op.tensors), own, strict=True))
-    held = {**arrays, **{jvp.tangents[n]: t for n, t in moving.items()}}
-    results: Any = () if made is None else made._called([held[d.name] for d in made.tensors])
-    named = dict(zip(made.outputs, results if isinstance(results, tuple) else [results], strict=True)) if made else {}
     sizes = {a: n for d in op.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
-    dtypes = output_flows(op.spec, {n: numpy_dtype(a.dtype) for n, a in arrays.items()})
+    flows = output_flows(op.spec, {n: numpy_dtype(a.dtype) for n, a in arrays.items()})
+    dtypes = {n: torch_dtype(flows[n].dtype) for n in jvp.results}
     found: dict[str, Any] = {}
+    if made is not None:
+        held = {**arrays, **{jvp.tangents[n]: t for n, t in moving.items()}}
+        results = made._called([held[d.name] for d in made.tensors])
+        found = dict(zip(made.outputs, results if isinstance(results, tuple) else [results], strict=True))
+    whole: dict[str, Any] = {}
     for name, tangent in jvp.results.items():
-        axes, dtype = op.spec.output_axes[name], torch_dtype(dtypes[name].dtype)
-        if not dtype.is_floating_point:
-            continue
-        shape = [sizes[a] for a in axes]
-        value = named.get(tangent)
-        if value is None or made is None:
-            found[name] = own[0].new_zeros(shape, dtype=dtype)
-            continue
-        along = made.spec.output_axes[tangent]
-        if len(along) < len(axes):  # repeated in memory of its own: a tangent is no view
-            value = value.reshape([sizes[a] if a in along else 1 for a in axes]).expand(shape).clone()
-        found[name] = value.to(dtype)
-    return found
+        if dtypes[name].is_floating_point:
+            axes = () if made is None else made.spec.output_axes.get(tangent, ())
+            value = found[tangent] if tangent in found else own[0].new_zeros(())
+            lengths = {a: sizes[a] for a in op.spec.output_axes[name]}
+            whole[name] = _repeated(value, axes, lengths).to(dtypes[name])
+    return whole
+
+
+def _repeated(value: Any, axes: Sequence[str], lengths: Mapping[str, int]) -> Any:
+    """A tangent along every axis of its output, repeated in memory of its own: it is no view."""
+    if len(axes) == len(lengths):
+        return value
+    shape = [n if a in axes else 1 for a, n in lengths.items()]
+    return value.reshape(shape).expand(tuple(lengths.values())).clone()
 
 
 class WindowedOp(TorchOp):

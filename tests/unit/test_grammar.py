@@ -198,13 +198,13 @@ def test_a_line_goes_on_where_no_statement_ends(text, same):
         ("return a = round(y[j])", "the function 'round'", "floor"),
         ("return a = sigmod(y[j])", "the function 'sigmod'", "write sigmoid"),
         ("return a = median[j](y[j])", "the reduction 'median'", "write mean"),
-        ("u = y[j]; return a = u(1 + u)", "a call of u", r"write \*"),
-        ("return a = softmax(y[j])", "softmax without an axis", r"write softmax\[j\]"),
+        ("u = y[j]; return a = u(1 + u)", "a call of u", "write *"),
+        ("return a = softmax(y[j])", "softmax without an axis", "write softmax[j]"),
         ("return a = max(y[j], 0)", "max without an axis", "maximum"),
-        ("return a = logsumexp(y[j])", "logsumexp without an axis", r"write logsumexp\[j\]"),
-        ("return a = x[i,d] @ y[d]", "the character '@'", r"sum\[d\]"),
+        ("return a = logsumexp(y[j])", "logsumexp without an axis", "write logsumexp[j]"),
+        ("return a = x[i,d] @ y[d]", "the character '@'", "sum[d]"),
     ],
 )
 def test_what_is_no_function_is_named(text, what, fix):
-    with refused(f"(?s){what}.*try: .*{fix}"):
-        ra.parse(text)
+    error = refused(lambda: ra.parse(text))
+    assert error.what == what and fix in error.fix
