@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from redalg.adapters.jax_linear import Linear
-from redalg.adapters.operands import OnHost, by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.operands import (
+    OnHost,
+    as_passed,
+    by_name,
+    derivative,
+    in_windows,
+    longer_outputs,
+    mapped_form,
+    own_tensors,
+    sizes_of,
+)
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Jvp, Vjp, assumed
@@ -145,7 +155,7 @@ class JaxOp:
     def _op_of(self, form: Form, dtypes: Dtypes) -> JaxOp:
         key = form.spec, dtypes
         if key not in self._again:
-            self._again[key] = JaxOp(form, dtypes, self._assume)
+            self._again[key] = JaxOp(as_passed(form), dtypes, self._assume)
         return self._again[key]
 
 
@@ -219,7 +229,7 @@ class _Pulled:
         op, again, arrays = self.op, self._read_anew, self.op._named(own)
         cotangents = self._cotangents(values, pulled)
         held = {**arrays, **{t: cotangents[n] for n, t in again.cotangents.items()}}
-        sizes = {a: n for d in op.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+        sizes = sizes_of(op.form.spec, arrays)
         held |= {name: jax.numpy.asarray(sizes[a]) for name, a in again.lengths.items()}
         found = {n: jax.numpy.zeros_like(arrays[n]) for n in self.names}
         for spec in dict.fromkeys(again.specs.values()):

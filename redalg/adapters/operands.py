@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from redalg.api import derive_incremental
@@ -14,7 +15,8 @@ from redalg.form import Form
 from redalg.gradients.calls import Vjp, assumed
 from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
 from redalg.gradients.steps import Steps
-from redalg.graph.node import Decl
+from redalg.graph import node as g
+from redalg.graph.node import Decl, Node
 from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
@@ -22,8 +24,57 @@ from redalg.numeric.binding import with_readings
 
 
 def own_tensors(spec: Spec) -> list[Decl]:
-    """The tensors that a caller passes, in the spec's order: other readings of a tensor are not passed again."""
-    return [d for d in spec.tensors if not d.array]
+    """The tensors that a caller passes, in the spec's order: other readings of a tensor are not passed again.
+
+    A derivative may read a tensor along the axes of such a reading alone; it is passed as that.
+
+    >>> import redalg as ra
+    >>> gram = ra.parse("return y = sum[d](x[i,d]*x[j,d]*w[d])")
+    >>> [str(d) for d in own_tensors(gram)]
+    ['x[i,d]', 'w[d]']
+    """
+    names = {d.name for d in spec.tensors}
+    found: dict[str, Decl] = {}
+    for d in spec.tensors:
+        if not d.array:
+            found[d.name] = d
+        elif d.array not in names:
+            found.setdefault(d.array, replace(d, name=d.array, array=""))
+    return list(found.values())
+
+
+def as_passed(form: Form) -> Form:
+    """The form, where a tensor that is read along other axes alone is declared by the name that it is passed by.
+
+    Derivatives of ``x[i,d]*x[j,d]`` read ``x[j,d]``, and nothing else of x; to be differentiated once more they have to
+    say of what this is a reading.
+    """
+    spec = form.spec
+    passed = {d.name: d for d in own_tensors(spec)}
+    given = {d for d in spec.tensors if not d.array}
+    renamed = {d: passed[d.array] for d in spec.tensors if d.array and passed[d.array] not in given}
+    renamed = {d: own for d, own in renamed.items() if d.axes == own.axes}
+    if not renamed:
+        return form
+    leaves = {Node("tensor", (), d): Node("tensor", (), own) for d, own in renamed.items()}
+    made = Spec.from_nodes(
+        {n: g.substitute(node, leaves) for n, node in spec.outputs.items()},
+        tensors=[renamed.get(d, d) for d in spec.tensors],
+        order=spec.output_axes,
+        empty=spec.empty,
+        dtypes=spec.dtypes,
+    )
+    assume = [name for name, _ in form.plan.assumptions if name in ASSUMPTIONS]
+    return derive_incremental(made, form.plan.axis or None, len(form.plan.passes) or 1, assume)
+
+
+def sizes_of(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Axis -> its length, of the tensors by name; those of other readings, too."""
+    found = {a: n for d in own_tensors(spec) for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+    for d in spec.tensors:
+        if d.array and not d.dimensions:
+            found = dict(zip(d.axes, arrays[d.array].shape, strict=True)) | found
+    return found
 
 
 def by_name(tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -137,10 +188,12 @@ __all__ = [
     "OnHost",
     "Registered",
     "assumptions",
+    "as_passed",
     "by_name",
     "derivative",
     "in_windows",
     "longer_outputs",
     "mapped_form",
     "own_tensors",
+    "sizes_of",
 ]

@@ -20,12 +20,14 @@ import numpy as np
 from redalg.adapters.operands import (
     OnHost,
     Registered,
+    as_passed,
     by_name,
     derivative,
     in_windows,
     longer_outputs,
     mapped_form,
     own_tensors,
+    sizes_of,
 )
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
 from redalg.adapters.torch_modes import (
@@ -121,7 +123,7 @@ class TorchOp(Registered):
         if key not in self._related:
             jvp = Jvp(self.spec, names, self.assumed)
             name = "_".join((self.name, "jvp", *(str(k) for k, d in enumerate(self.tensors) if d.name in names)))
-            made = None if jvp.form is None else torch_op(jvp.form, name, self.assumed)
+            made = None if jvp.form is None else torch_op(as_passed(jvp.form), name, self.assumed)
             self._related[key] = jvp, made
         found: tuple[Jvp, TorchOp | None] = self._related[key]
         return found
@@ -416,6 +418,7 @@ class TorchOp(Registered):
                 if sizes.setdefault(axis, n) is not n:
                     self._same_length(axis, (of[axis], sizes[axis]), (d, n))
                 of.setdefault(axis, d)
+        sizes = sizes_of(spec, {d.name: a for d, a in zip(self.tensors, arrays, strict=True)}) | sizes
         dtypes = {d.name: numpy_dtype(a.dtype) for d, a in zip(self.tensors, arrays, strict=True)}
         dtypes |= {d.name: dtypes[d.array] for d in spec.tensors if d.array}
         found, like = output_flows(spec, dtypes), self._on_one_device(arrays)
@@ -513,13 +516,15 @@ class TorchOp(Registered):
         again = self._read_anew
         arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
         held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
-        sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+        sizes = sizes_of(self.spec, arrays)
         held |= {name: torch.tensor(sizes[a], device=own[0].device) for name, a in again.lengths.items()}
         found: dict[str, Any] = {n: torch.zeros_like(arrays[n]) for n in again.wrt}
         for number, spec in enumerate(dict.fromkeys(again.specs.values())):
             op = self._related.get(spec)
             if op is None:
-                op = self._related[spec] = torch_op(again.forms[spec], f"{self.name}_grad{number}", self.assumed)
+                op = self._related[spec] = torch_op(
+                    as_passed(again.forms[spec]), f"{self.name}_grad{number}", self.assumed
+                )
             results = op._called([held[d.name] for d in op.tensors])
             for name, value in zip(op.outputs, results if len(op.outputs) > 1 else [results], strict=True):
                 own_name = name.removeprefix("grad_")
@@ -579,7 +584,7 @@ def tangents_of(op: TorchOp, own: Sequence[Any], moving: Mapping[str, Any]) -> d
     """Output -> its tangent along those of some tensors, by an operator of its own; whole numbers have none."""
     jvp, made = op.forward_mode(tuple(moving))
     arrays = dict(zip((d.name for d in op.tensors), own, strict=True))
-    sizes = {a: n for d in op.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+    sizes = sizes_of(op.spec, arrays)
     flows = output_flows(op.spec, {n: numpy_dtype(a.dtype) for n, a in arrays.items()})
     dtypes = {n: torch_dtype(flows[n].dtype) for n in jvp.results}
     found: dict[str, Any] = {}

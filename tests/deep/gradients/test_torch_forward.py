@@ -159,3 +159,30 @@ def test_tangents_that_would_be_lost_are_refused() -> None:
         func.jvp(rounded, (w, w), (w, w))
     with torch.autograd.forward_ad.dual_level(), pytest.raises(RedalgError, match="derivative"):
         rounded(torch.autograd.forward_ad.make_dual(w, w), w)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("return y = sum[j](sum[d](x[i,d]*x[j,d])*v[j])", lambda x, v: (x @ x.T) @ v),
+        (
+            "return y = sum[j](exp(-sum[d]((x[i,d] - x[j,d])**2))*v[j])",
+            lambda x, v: torch.exp(-(x[:, None] - x).square().sum(-1)) @ v,
+        ),
+    ],
+)
+def test_second_derivatives_of_what_reads_a_tensor_twice(text: str, plain: Any) -> None:
+    """A derivative reads the tensor along its second axes alone, and is differentiated once more: by JAX, too."""
+    form = ra.derive_incremental(ra.parse(text))
+    op = ra.torch.compile(form.spec)
+    g = torch.Generator().manual_seed(1)
+    x, v = (torch.rand(s, generator=g, dtype=torch.float64) for s in ((3, 2), (3,)))
+    want = func.hessian(lambda x: plain(x, v).sin().sum())(x)
+    for way in (func.hessian, lambda f: func.jacrev(func.grad(f))):
+        torch.testing.assert_close(way(lambda x: op(x, v).sin().sum())(x), want, rtol=1e-10, atol=1e-12)
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        own = form.jax()
+        for way in (jax.hessian, lambda f: jax.jacrev(jax.grad(f))):
+            found = way(lambda x: jax.numpy.sin(own(x, v.numpy())).sum())(jax.numpy.asarray(x.numpy()))
+            torch.testing.assert_close(torch.tensor(found.tolist(), dtype=torch.float64), want, rtol=1e-10, atol=1e-12)
