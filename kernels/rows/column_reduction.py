@@ -4,7 +4,8 @@ Neighbouring threads have neighbouring rows, so that ``lanes`` threads of a row,
 ``warps`` parts of the block. A butterfly over those lanes leaves a value for every row in every part; these go to a
 table with a line for every part, padded to an odd length, are read again with neighbouring threads at the values of
 one row, and reduced by a second butterfly. Blocks of a cluster write their values to all of them by distributed shared
-memory (`Group.pushed`), and each does the same once more. All threads of all blocks join the same values in the same order: they know the same result, bit by bit.
+memory (`Group.pushed`), and each does the same once more. All threads of all blocks join the same values in the same
+order: they know the same result, bit by bit.
 """
 
 from __future__ import annotations
