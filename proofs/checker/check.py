@@ -37,7 +37,7 @@ from redalg.proofs.document.work import SHARE, Exhausted, metered, share, spend
 from redalg.proofs.falsification.falsify import falsify
 
 STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
-THOROUGH = 32  # points at which a proved obligation is evaluated, where that is asked for
+THOROUGH = 48  # points at which a proved obligation is evaluated, where that is asked for
 DOUBTS = 3_000_000  # steps for that, of all obligations together; the catalog's certificates take up to 750,000
 OUTSIDE = {"ne": (signs.ZERO,), "lt": (signs.ZERO, signs.NEG), "le": (signs.NEG,)}  # where a condition fails
 

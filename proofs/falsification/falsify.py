@@ -32,7 +32,8 @@ from redalg.proofs.numbers.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.numbers.values import Numbers
 
 ATTEMPTS = 6  # draws per wanted point
-MODES = (0, 1, 3, 8, 10, 5, 9, 4, 0, 1, 2, 3, 0, 0, 1, 3, 4, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
+# Kinds of values, see Sample._value: every kind within the first eight points, then the more likely ones again.
+MODES = (*(0, 1, 3, 8, 10, 5, 9, 4), *(1, 3, 4, 5, 0, 1, 2, 3, 0, 0, 1, 3, 8, 5, 0, 1, 2, 3, 0, 4, 5))
 DEGENERATE = (6, 7, 0, 3, 4, 6, 7, 1, 5, 2)  # the same for divisors, which vanish on constant streams
 BELOW = 12  # from 0, so that extrema of two sides and anchors above them stay negative
 OPPOSITE, AT_ZERO = 9, 10  # modes that differ from leaf to leaf, see Sample._mode

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import redalg as ra
+from redalg.proofs.checker.check import THOROUGH
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.document.terms import Leaf, Term, Terms, leaves, walk
 from redalg.proofs.falsification.falsify import falsify
@@ -49,7 +50,7 @@ def test_no_obligation_of_the_catalog_is_refuted_and_every_altered_one_is(name: 
 @pytest.mark.parametrize("entry", FALSE, ids=lambda e: e[0])
 def test_a_false_lemma_is_refuted(entry: Any) -> None:
     t, o = lemma(entry)
-    status, found = falsify(o, bare(t), points=32)
+    status, found = falsify(o, bare(t), points=THOROUGH)
     assert status == "refuted", found
     assert found["left"] is not found["right"] and set(found) == {"point", "sizes", "at", "left", "right"}
 
