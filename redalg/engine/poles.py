@@ -17,7 +17,7 @@ from redalg.graph.plan import COUNT, Slot
 def guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
     """NaN where the definition divides by zero and the form may not tell: a pole that has cancelled is 0·oo there, and
     poles of several orders are oo - oo."""
-    for divisor, written in _divisors(node, cascade).items():
+    for divisor, written in divisors_of(node, cascade).items():
         base = emit(divisor)
         inner = sorted(base.axes - node.axes)  # one group without weight among those that a contraction sums over
         if not cascade.signs.positive(base) and (inner or len(written) > 1 or _orders(value, base) != written):
@@ -138,7 +138,7 @@ def _poles_at(
     return set() if inner else {order}, inner
 
 
-def _divisors(node: Node, cascade: Cascade) -> dict[Node, set[Fraction]]:
+def divisors_of(node: Node, cascade: Cascade) -> dict[Node, set[Fraction]]:
     """Stage values by which the bodies of the node's stages divide, with the powers; not those known to be positive."""
     bodies = [n.args[0] for n in g.walk(node) if cascade.scope.is_stage(n) and not cascade.value(n).selective]
     found: dict[Node, set[Fraction]] = {}

@@ -11,6 +11,7 @@ from redalg.engine.cleaning import Cleaner
 from redalg.engine.constants import Inside
 from redalg.engine.draft import Draft, Obstacle, Read
 from redalg.engine.normalise import choose_axis, nesting, normalise
+from redalg.engine.poles import divisors_of
 from redalg.engine.rules.cascade import Blocked, Cascade, RawBackend
 from redalg.graph import node as g
 from redalg.graph.node import Node
@@ -59,7 +60,7 @@ def separated(draft: Draft) -> None:
         if blocked is None:
             break
         first = first or (raw, blocked)
-        ready = known | {s for s in draft.stages if s not in known and raw.value(s).blocked is None}
+        ready = known | {s for s in draft.stages if s not in known and _is_ready(s, raw)}
         if ready == known:
             break
         known = ready
@@ -67,6 +68,17 @@ def separated(draft: Draft) -> None:
         assert first is not None
         passes = len(draft.reads) if blocked is None else None
         draft.obstacle = Obstacle(first[0], draft.outputs, draft.stages, first[1], passes)
+
+
+def _is_ready(stage: Node, raw: Cascade) -> bool:
+    return raw.value(stage).blocked is None and _bad_divisor(stage, raw) is None
+
+
+def _bad_divisor(node: Node, raw: Cascade) -> Node | None:
+    """What is in the way of a divisor: where that is 0 the node is NaN, also if it has cancelled."""
+    if raw.is_sound:
+        return None
+    return next((bad for d in divisors_of(node, raw) if (bad := raw.first_bad(d)) is not None), None)
 
 
 def _resolved(draft: Draft, raw: Cascade) -> tuple[list[Node], Blocked | None]:
@@ -77,6 +89,7 @@ def _resolved(draft: Draft, raw: Cascade) -> tuple[list[Node], Blocked | None]:
         if bad is not None:
             node = cleaned(node)
             bad = raw.first_bad(node)
+        bad = bad or _bad_divisor(node, raw)
         if bad is not None:
             value = raw.value(bad) if raw.scope.is_stage(bad) and bad in draft.stages else None
             return [], (value.blocked if value and value.blocked else _blocked_below(draft, raw, node))

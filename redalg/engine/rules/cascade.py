@@ -353,6 +353,11 @@ class Cascade:
             return f"it mixes elements and stage values, and {short(node.args[0])} may be negative or 0"
         return "it mixes elements and stage values"
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing that was asked for is in the way of anything."""
+        return not self._bad
+
     def first_bad(self, node: Node) -> Node | None:
         """The first formal sum of mixed terms, or blocked stage, that the node depends on."""
         if self._sound[0] != len(self._bad):  # what was sound may read a sum that has become bad
