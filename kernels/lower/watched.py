@@ -85,6 +85,24 @@ class _Watching:
                 if watch is not None:
                     yield watch
         yield from same.values()
+        yield from self._locations()
+
+    def _locations(self) -> Iterator[Watch]:
+        """What elements are centred on, where results take a power of it: a mean is its location and what is left of
+        the elements, which shows nothing of how large they are."""
+        for name, read in self._centred().items():
+            power = max([1.0, *map(_degree, self._results(name))])
+            reach = max([self._leaf(n) for n in read], default=0.0)
+            if power > 1 and reach * power > RANGE[self.real][1]:
+                yield Watch(name, frozenset(n.attr.name for n in read), average=True, power=power)
+
+    def _centred(self) -> dict[str, list[Node]]:
+        """The numbers of a state that no fold computes and that sums are about, with the tensors of one of these."""
+        folded = {name.removesuffix("_b") for f in self.folds for name in f.names}
+        sums = (f.bodies[0] for f in self.folds if isinstance(f.op, Sum) or f.op == COMPENSATED)
+        read = {n.attr.name.removesuffix("_b"): leaves(b, "tensor") for b in sums for n in leaves(b, "state")}
+        plain = [n for n, part in self.parts.items() if part.kind == "f" and not (part.axes or part.top)]
+        return {n: read[n] for n in plain if n in read and n not in folded}
 
     def _part(self, fold: Fold) -> Part | None:
         """What of the state a sum, a product or an extremum is."""

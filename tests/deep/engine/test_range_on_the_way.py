@@ -32,6 +32,7 @@ TEXTS = {
         "a = mean[j](x[j]); b = mean[j](z[j]); s = sum[j]((x[j] - a)*(z[j] - b))/sum[j]((x[j] - a)**2); "
         "y = sqrt(mean[j]((z[j] - b - s*(x[j] - a))**2)); return y"
     ),
+    "square of a location": "m = mean[j](x[j]); y = m**2/(1 + m**2) + sum[j](x[j])/max[j](abs(x[j])); return y",
     "two powers": "y = (sum[j](abs(x[j])**3)/size[j])**(1/3) + max[j](abs(x[j])); return y",
 }
 INSIDE = ("hinge of deviations",)  # of an element, which kernels compute as it is written
