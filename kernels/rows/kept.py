@@ -56,7 +56,7 @@ class Kept:
     def table(self, name: str) -> str:
         return f"{self.access.array_names[name]}_kept"
 
-    ahead = False  # whether copies bring rows while those before them are written (`KeptAhead`)
+    prefetches = False  # whether copies bring rows while those before them are written (`KeptPrefetch`)
 
     def first(self, more: str) -> None:
         """Before the first group of rows of a persistent grid; `more`: whether there is one of a number."""
@@ -119,20 +119,20 @@ class Kept:
 # --- brought while the rows before them are written -------------------------------------------------------------------
 
 
-def comes_ahead(kernel: Kernel, kept: Kept) -> bool:
+def can_prefetch(kernel: Kernel, kept: Kept) -> bool:
     """Whether everything that is kept can be copied: neighbours of a thread together, by 4, 8 or 16 bytes."""
     s, layout, access = kernel.schedule, kernel.layout, kernel.access
 
     def copied(name: str, axes: tuple[str, ...]) -> bool:
         size = STORAGE[access.operands[name].dtype] * s.coarsen
-        beside = s.coarsen == 1 or name in layout.coarsened and not layout.astride
-        return size in COPIED and beside and access.walks_flat(axes)
+        contiguous = s.coarsen == 1 or name in layout.coarsened and not layout.astride
+        return size in COPIED and contiguous and access.walks_flat(axes)
 
     return s.persistent and bool(kept.arrays) and all(copied(n, axes) for n, axes in kept.arrays.items())
 
 
-class KeptAhead(Kept):
-    ahead = True
+class KeptPrefetch(Kept):
+    prefetches = True
 
     def has(self, leaf: Node) -> bool:
         return self.arrays.get(leaf.attr.name) == leaf.attr.axes

@@ -26,7 +26,7 @@ from redalg.kernels.rows.columns import ColumnRows
 from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
 from redalg.kernels.rows.group import MANY, Group
-from redalg.kernels.rows.kept import Kept, KeptAhead, comes_ahead
+from redalg.kernels.rows.kept import Kept, KeptPrefetch, can_prefetch
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
@@ -71,7 +71,7 @@ class Kernel:
         self.prefetch = Prefetch(self)
         self.peel = Peel(self)
         kept = Kept(self)
-        self.kept = KeptAhead(self) if comes_ahead(self, kept) else kept
+        self.kept = KeptPrefetch(self) if can_prefetch(self, kept) else kept
         self.turn = Turn(self)
         self.sums = Sums(self)
         self.staging: Staging = StagedGroups(self) if schedule.staged and schedule.persistent else Staging(self)
@@ -154,9 +154,9 @@ class Kernel:
         if s.prefetch:
             self.prefetch.begin(step, f"{{}} < {groups}")
         self.staging.first(f"{{}} < {groups}")
-        if self.kept.ahead:
+        if self.kept.prefetches:
             self.kept.first(f"{{}} < {groups}")
-        turns = s.staged or self.kept.ahead or s.prefetch and not s.prefetch_distance
+        turns = s.staged or self.kept.prefetches or s.prefetch and not s.prefetch_distance
         with out.block(f"while group < {groups}:"):
             if turns:
                 out(f"next_group = group + {step}", f"has_next = next_group < {groups}")
@@ -274,7 +274,7 @@ class Kernel:
         """Which row, and which of the threads that share it."""
         s, out = self.schedule, self.out
         self.comment("Which row, which of its threads, and where the row begins in memory.")
-        if not (s.prefetch or s.staged and s.persistent or self.kept.ahead):
+        if not (s.prefetch or s.staged and s.persistent or self.kept.prefetches):
             self.who()
         first = "cuda.blockIdx.x" if s.blocks_per_row == 1 else f"cuda.blockIdx.x // {s.blocks_per_row}"
         if s.persistent:
@@ -290,7 +290,7 @@ class Kernel:
             self.peel.print()
             self.prefetch.arrive()
             return
-        if not (s.staged and s.persistent or self.kept.ahead):
+        if not (s.staged and s.persistent or self.kept.prefetches):
             out(f"length = {self.row_length()}")
         self.elements.offsets()
         self._numbers_of_row()

@@ -97,7 +97,7 @@ class KeptSplits(NamedTuple):
     """Splits of rows side by side that keep them in shared memory and meet, round after round of a grid's blocks."""
 
     copy: float  # times a copy
-    piece: float  # bytes' worth of time to read a piece of neighbouring rows, beside what any place in memory takes
+    narrow: float  # bytes' worth of time to read a piece of neighbouring rows, beside what any place in memory takes
     idle: float  # power of how much longer memory takes where the last round does not fill the device
     turned: float  # of lines of results shorter than two sectors, for each such line more
     meeting: float  # seconds of a round for each split: with more of them, fewer groups fill each other's waits
@@ -222,7 +222,7 @@ H200 = Calibration(
     Cooperative(copy=1.2, unfilled=0.3),
     # 186 schedules of 12 cells: a standard deviation of 16 %, the choice among them is 1.08 of the best (H200,
     # 2026-11-27).
-    KeptSplits(copy=1.53, piece=15.8, idle=0.67, turned=0.166, meeting=0.39e-6),
+    KeptSplits(copy=1.53, narrow=15.8, idle=0.67, turned=0.166, meeting=0.39e-6),
     # bfloat16 products of 8192² by cuBLAS (2026-11-20); that of float8 is a guess, not measured.
     TensorCores(rate=740e12, float8=1.75),
 )

@@ -551,7 +551,9 @@ class _Model:
         at_once = max(1, self.per_sm * self.target.multiprocessors // s.split)
         rounds = -(-groups // at_once)
         size = min(self.case.kept)
-        memory *= known.copy * (1 + known.piece / (size * s.rows_per_block)) * (rounds * at_once / groups) ** known.idle
+        memory *= (
+            known.copy * (1 + known.narrow / (size * s.rows_per_block)) * (rounds * at_once / groups) ** known.idle
+        )
         if self.case.turned:
             line = size * min(32, s.threads // s.coarsen)
             memory *= 1 + known.turned * max(0.0, 2 * SECTOR / line - 1)
