@@ -181,7 +181,7 @@ class _Watching:
             for base, degree in _powers(n):
                 degrees[self.ends.get(_held(base), "")] += degree
             others = degrees.pop("", 0.0)
-            if degrees[own] and (len(degrees) > 1 or degrees[own] > 1 and n not in shown):
+            if degrees[own] and (len(degrees) > 1 or (degrees[own] > 1 or others) and n not in shown):
                 found = max(found, sum(degrees.values()) + (others > 0))
         return found
 

@@ -33,6 +33,7 @@ TEXTS = {
         "y = sqrt(mean[j]((z[j] - b - s*(x[j] - a))**2)); return y"
     ),
     "square of a location": "m = mean[j](x[j]); y = m**2/(1 + m**2) + sum[j](x[j])/max[j](abs(x[j])); return y",
+    "extremum by a mean": "u = max[j](x[j])*mean[j](x[j]); y = 2 + u/(1 + u); return y",
     "two powers": "y = (sum[j](abs(x[j])**3)/size[j])**(1/3) + max[j](abs(x[j])); return y",
 }
 INSIDE = ("hinge of deviations",)  # of an element, which kernels compute as it is written
