@@ -406,13 +406,12 @@ def _kept_splits(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[
         running = blocks * threads * rows
         if tile * coarsen > LARGEST_TILE // 2 or running < BUSY or running > own.threads // 2 and tile > 16:
             continue
-        for count in range(2, blocks * sms + 1):
-            kept = -(-case.work.length // (count * span)) * span
-            s = Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, split=count, persistent=True, kept=kept)
-            taken = case.kept_bytes(s) + states_bytes(case.work, s) + case.turned_bytes(s) + RESERVED
-            if blocks * taken <= own.shared:
-                yield s
-                break
+        s = Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, split=2, persistent=True, kept=span)
+        left = own.shared // blocks - RESERVED - states_bytes(case.work, s) - case.turned_bytes(s)
+        tiles, whole = left // case.kept_bytes(s), -(-case.work.length // span)
+        count = max(2, -(-whole // tiles)) if tiles > 0 else sms * blocks + 1
+        if count <= sms * blocks:
+            yield replace(s, split=count, kept=-(-whole // count) * span)
 
 
 def _held_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:

@@ -473,6 +473,12 @@ KEPT = (
         "column=True, persistent=True where split > 1, and no resident, cluster, prefetch, peel and staged",
     ),
     Law(
+        "the device brings what splits keep",
+        lambda case, s: s.kept and s.persistent and case.target.cc < COPIES,
+        lambda case, s: f"{case.target.name} has no asynchronous copies",
+        "kept=0",
+    ),
+    Law(
         "there is something to keep",
         lambda case, s: s.kept and not (kept_arrays(case.program) and case.work.walks > 1),
         "no row of floating-point numbers is walked twice",

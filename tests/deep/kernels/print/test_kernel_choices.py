@@ -10,11 +10,13 @@ import redalg as ra
 from redalg.kernels.ir.layouts import View, walk_of
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.pipeline import plan, situation
-from redalg.kernels.schedule.case import Case, spills
+from redalg.kernels.schedule.case import Case, spills, states_bytes
 from redalg.kernels.schedule.choose import choose
 from redalg.kernels.schedule.cost import estimate
 from redalg.kernels.schedule.cost_terms import work_of
-from redalg.kernels.schedule.target import A100, H100, H200, L40S, Target
+from redalg.kernels.schedule.families import candidates_of
+from redalg.kernels.schedule.legality import refusals
+from redalg.kernels.schedule.target import A100, H100, H200, L40S, RESERVED, Target
 from tests.support.kernel_cases import NAMES, case_of, chosen, program, sizes_of, views_of
 
 # --- the workloads of the benchmarks ---------------------------------------------------------------------------------
@@ -305,3 +307,30 @@ def test_short_rows_pass_through_shared_memory(name: str, dtype: str, length: in
     if name == "variance":  # rows with gaps, and no results that lie otherwise
         assert not chosen(program(name, dtype), 1 << 20, length, pad=1).staged
     assert not chosen(program(name, dtype), 1 << 20, 64).staged
+
+
+@pytest.mark.parametrize("rows, length", [(13149, 6993), (500, 300_000), (100, 1 << 20), (2000, 100)])
+def test_columns_that_splits_keep_fit_shared_memory(rows: int, length: int) -> None:
+    """By as few splits as one or two blocks of which fill a multiprocessor, in whole tiles of their threads."""
+    *_, case = case_of(program("softmax"), rows, length, H200, order="F")
+    found = [s for s in candidates_of(case) if s.kept and s.split > 1]
+    assert bool(found) == (length < 1 << 20)
+    for s in found:
+        span = s.threads * s.tile
+        fewer = replace(s, split=s.split - 1, kept=-(-length // ((s.split - 1) * span)) * span)
+
+        def fits(t: Schedule, blocks: int) -> bool:
+            taken = RESERVED + states_bytes(case.work, t) + case.turned_bytes(t) + case.kept_bytes(t)
+            return blocks * taken <= case.target.multiprocessor.shared
+
+        assert s.kept % span == 0 and s.kept * s.split >= length > (s.kept - span) * s.split
+        assert any(fits(s, blocks) and (s.split == 2 or not fits(fewer, blocks)) for blocks in (1, 2))
+
+
+def test_devices_without_asynchronous_copies_keep_no_columns_in_splits() -> None:
+    s = Schedule(16, 32, 1, 8, column=True, split=11, persistent=True, kept=640)
+    old = replace(A100, name="V100", cc=(7, 0))
+    for target, refused in ((A100, False), (old, True)):
+        *_, case = case_of(program("softmax"), 13149, 6993, target, order="F")
+        assert any("asynchronous copies" in why for why, _ in refusals(case, s)) == refused
+        assert any(c.kept and c.split > 1 for c in candidates_of(case)) != refused
