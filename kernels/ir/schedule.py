@@ -75,7 +75,9 @@ class Schedule:
     threads, so many elements to each. ``cluster`` blocks share a row through distributed shared memory, ``split``
     blocks through global memory, where the last one merges.
     ``kept``: elements of a row, in whole tiles, that a column schedule which walks its rows leaves in shared memory as
-    they were loaded, for the walks after the first: every thread finds those there that it put there itself.
+    they were loaded, for the walks after the first: every thread finds those there that it put there itself. With
+    ``split`` they are those of a block's part, and where rows can be copied, asynchronous copies bring the next ones to
+    the places of those that have been read for the last time.
     ``peel``: rows start anywhere. Vectors begin at multiples of their size, and the elements before the first and after
     the last are taken one by one, at most one by each thread of a row; what starts elsewhere than the array that is led
     by (`Layout.leader`) is read by two aligned loads. Without a leader vectors begin with the row.

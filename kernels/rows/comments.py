@@ -110,7 +110,14 @@ def _nest(kernel: Kernel) -> Iterator[str]:
         yield f"then for {tile}: results of every element" if program.passes else f"for {tile}: every element by itself"
     elif program.keeps:
         yield "then results of every element"
-    if s.kept:
+    yield from _through_shared_memory(kernel)
+
+
+def _through_shared_memory(kernel: Kernel) -> Iterator[str]:
+    s = kernel.schedule
+    if kernel.kept.prefetches:
+        yield "these walks read shared memory, to which cp.async brings the next rows when the last walk has read these"
+    elif s.kept:
         yield "the first of these walks leaves what it loads in shared memory for those after it"
     if s.prefetch:
         distance = f" and {s.prefetch_distance} tiles beyond it" if s.prefetch_distance else ""

@@ -154,8 +154,7 @@ class Kernel:
         if s.prefetch:
             self.prefetch.begin(step, f"{{}} < {groups}")
         self.staging.first(f"{{}} < {groups}")
-        if self.kept.prefetches:
-            self.kept.first(f"{{}} < {groups}")
+        self.kept.first(f"{{}} < {groups}")
         turns = s.staged or self.kept.prefetches or s.prefetch and not s.prefetch_distance
         with out.block(f"while group < {groups}:"):
             if turns:
