@@ -45,6 +45,19 @@ class Orders(Lists):
         single = as_mono(v)
         if single is not None and single[1] == 1 and all(self.gens[g].sign == signs.POS for g, _ in single[0]):
             return self.exp(self.sum(axes, self.log(v)))
+        found = self._product_of_masked(axes, v)
+        if found is not None:
+            return found
+        apart = self._apart(v)
+        if apart is not None:  # Π where(c, t, u) = Π where(c, t, 1)·Π where(c, 1, u)
+            return self.by(*(self.product(axes, p) for p in apart))
+        if v == po.const(1):
+            return v
+        free = self.axes(v) - set(axes)
+        return po.gen(self.new("reduce", ("prod", axes, frozen(v)), ("prod", axes, v, None), free, signs.ANY))
+
+    def _product_of_masked(self, axes: tuple[str, ...], v: Poly) -> Value | None:
+        """Π where(c, h·x, 1) and Π where(c, x^k, 1) with h and k outside; None where there is neither."""
         for mask, body in self._masked(v):
             m, c = self._constant_factor(axes, body)
             if m or c != 1:  # Π where(c, h·x, 1) = h^(number of c)·Π where(c, x, 1)
@@ -58,13 +71,7 @@ class Orders(Lists):
             if k > 1:
                 left = self.add(self.mul(mask, root), self.sub(po.const(1), mask))
                 return self.power_of(self.product(axes, left), Fraction(k))
-        apart = self._apart(v)
-        if apart is not None:  # Π where(c, t, u) = Π where(c, t, 1)·Π where(c, 1, u)
-            return self.by(*(self.product(axes, p) for p in apart))
-        if v == po.const(1):
-            return v
-        free = self.axes(v) - set(axes)
-        return po.gen(self.new("reduce", ("prod", axes, frozen(v)), ("prod", axes, v, None), free, signs.ANY))
+        return None
 
     def _outer_indicator(self, axes: tuple[str, ...], v: Value) -> int | None:
         """The first indicator that does not depend on the axes."""
@@ -115,7 +122,6 @@ class Orders(Lists):
         if value is not None or not self.axes(v) & set(axes):
             return v
         axes, v = self.rebound(axes, v)
-        assert isinstance(v, dict)
         assert isinstance(v, dict)
         single = as_mono(v)
         if single is not None and single[1] == 1 and len(single[0]) == 1:
