@@ -62,3 +62,19 @@ def test_a_function_of_a_product_takes_no_anchor_from_others(function: str, stat
             moment = offset**2 if statistic == "third" else 1.0  # its terms are near 1, and may cancel
             size = 1e-14 * offset * (1 if end == "apart" else moment * np.abs(wanted).max())
             np.testing.assert_allclose(got[name], wanted, rtol=1e-7, atol=size, err_msg=f"{name}: {text}")
+
+
+@pytest.mark.parametrize("function", ["relu({x}/S)", "abs({x}/S)", "maximum({x}/S, -{x}/S)", "relu(-{x}/S)**2"])
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_where_a_divisor_is_0_a_form_is_nan_or_what_is_defined(function: str, statistic: str) -> None:
+    """Weights of both signs that add up to 0, beside elements that are 0: 0/0 in some places, ±oo in others."""
+    text = f"S = sum[j](w[j]); {STATISTICS[statistic]}; return y = mean[j](v*({function}))".replace("{x}", "x[j]")
+    form = ra.derive_incremental(ra.parse(text))
+    for x in ([19 / 9, 0.0, 2.0], [2.0, 3.0, 1.0], [-1.0, -2.0, 0.0], [0.0, 0.0, 0.0]):
+        for w in ([3.0, -4.0, 1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 0.5]):
+            arrays = {"x": np.array(x), "w": np.array(w)}
+            with np.errstate(all="ignore"):
+                wanted = float(ra.reference(form.spec, **arrays))
+            for got in (form.compile("numpy")(**arrays), running.merged(form, arrays, [0, 1, 1, 3], [1, 0])["y"]):
+                assert np.isnan(got) or float(got) == pytest.approx(wanted, rel=1e-9), (text, arrays, got, wanted)
+                assert sum(w) == 0 or not np.isnan(got)

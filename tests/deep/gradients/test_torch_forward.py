@@ -123,7 +123,7 @@ def test_nestings_of_both_modes(name: str) -> None:
         own, want = (torch.utils._pytree.tree_leaves(taken(of_floats(f, arrays), given)) for f in (op, plain))
         assert len(own) == len(want), nesting
         for got, value in zip(own, want, strict=True):
-            torch.testing.assert_close(got, value, rtol=1e-9, atol=1e-11, msg=lambda m: f"{nesting}: {m}")  # noqa: B023
+            torch.testing.assert_close(got, value, rtol=1e-9, atol=1e-11, msg=lambda m, at=nesting: f"{at}: {m}")
 
 
 def test_pytorchs_own_check_of_both_modes() -> None:
