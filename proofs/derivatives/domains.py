@@ -41,7 +41,7 @@ class _Needed:
         root = about.spec[subject]
         self.truths = {self._alike(n) for n in walk(root) if n.is_boolean}
         for n, bound, chosen in shown(root):
-            held = frozenset(self._alike(c if holds else self.t("not", c)) for c, holds, _ in chosen)
+            held = self._conjuncts(*(c if holds else self.t("not", c) for c, holds, _ in chosen))
             self.known.setdefault(self._alike(n), []).append((held, bound))
             for x in conditions(self.t, n) if is_partial(n) else ():
                 for c in _implied(self.t, x):
@@ -53,7 +53,7 @@ class _Needed:
             names = copied(self.defined.open(self.subject, n, bound, False) or frozenset())
             given = tuple(t.renamed(g, names) for g in sorted(guards, key=lambda g: g.number))
             for c in conditions(t, n):
-                if not self._holds(self._key(c), c.axes, guards, bound):
+                if self._alike(c) not in guards and not self._holds(self._key(c), c.axes, guards, bound):
                     yield Obligation("D5", self.subject, t.renamed(c, names), t("true"), "domain", given)
 
     def _computed(self, stated: Term) -> Iterator[tuple[Term, Guards, frozenset[str]]]:
@@ -74,8 +74,8 @@ class _Needed:
                 bound |= frozenset(n.attr.axes)
             chosen = [guards] * len(n.args)
             if n.op == "where":
-                c = self._alike(n.args[0])
-                chosen[1:] = [guards | {c}, guards | {self._alike(self.t("not", c))}]
+                c = n.args[0]
+                chosen[1:] = [guards | self._conjuncts(c), guards | self._conjuncts(self.t("not", c))]
             stack += [(a, g, bound & a.axes) for a, g in zip(n.args, chosen, strict=True)]
 
     def _is_known(self, n: Term, guards: Guards, bound: frozenset[str]) -> bool:
@@ -85,7 +85,23 @@ class _Needed:
         return n.is_boolean and self._alike(n) in self.truths or self._holds(self._alike(n), n.axes, guards, bound)
 
     def _holds(self, key: Any, axes: frozenset[str], guards: Guards, bound: frozenset[str]) -> bool:
-        return any(also <= guards and bound & axes <= everywhere for also, everywhere in self.known.get(key, ()))
+        return any(
+            bound & axes <= everywhere and all(g in guards or _is_shown(g, guards) for g in also)
+            for also, everywhere in self.known.get(key, ())
+        )
+
+    def _conjuncts(self, *conditions: Term) -> Guards:
+        """What holds where all conditions do, each conjunct apart: one that does not read an axis says something
+        everywhere along it."""
+        found, stack = set(), [self._alike(c) for c in conditions]
+        while stack:
+            c = stack.pop()
+            of = c.args[0] if c.op == "not" else c
+            if of.op == ("or" if of is not c else "and"):
+                stack += [self._alike(self.t("not", a)) for a in of.args] if of is not c else of.args
+            else:
+                found.add(c)
+        return frozenset(found)
 
     def _key(self, c: Term) -> Any:
         """A condition as what it says of a value in normal form: terms with one normal form are equal where both are
@@ -120,6 +136,14 @@ class _Needed:
         moved = {a: b for a, b in names.items() if a != b}
         args = [self._alike(self.t.renamed(a, moved)) for a in args] if moved else args
         return self.t("reduce", *args, attr=n.attr._replace(axes=tuple(names.values())))
+
+
+def _is_shown(condition: Term, guards: Guards) -> bool:
+    """Whether a condition asks for one place along an axis, and the guards hold it at this one."""
+    if condition.op != "reduce" or condition.attr.kind != "any":
+        return False
+    body = condition.args[0]
+    return all(c in guards for c in (body.args if body.op == "and" else (body,)))
 
 
 def _implied(t: Terms, condition: Term) -> Iterator[Term]:
