@@ -75,7 +75,7 @@ class Machine:
             programs.append(program)
             if not p.exports:
                 continue
-            orders = [export_axes(self.plan, name) for name, _ in p.exports]
+            orders = [export_axes(self.plan, self.masked, name) for name, _ in p.exports]
             names = [name for name, _ in p.exports]
             tapes[k - 1], found = program.builder().tape(
                 f"exports{suffix}", [node for _, node in p.exports], orders, names
@@ -185,9 +185,9 @@ def named_axes(node: Node) -> tuple[str, ...]:
     return (node.attr,) if node.op in ("index", "size") else ()
 
 
-def export_axes(plan: Plan, name: str) -> tuple[str, ...]:
-    """The axes a later pass reads an export along; in the order of the spec's outputs if none does."""
-    for node in walk(*plan_nodes(plan)):
+def export_axes(plan: Plan, masked: Masked, name: str) -> tuple[str, ...]:
+    """The axes along which a later pass, or the condition of rows that are filled, reads an export; else sorted."""
+    for node in walk(*plan_nodes(plan), *(condition for _, condition in masked)):
         if node.op == "state" and node.attr.name == name:
             return node.attr.axes
     node = next(node for p in plan.passes for n, node in p.exports if n == name)
