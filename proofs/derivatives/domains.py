@@ -8,7 +8,7 @@ numbers (`redalg.proofs.derivatives.proof`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from redalg.proofs.checker.generators import frozen
@@ -21,6 +21,7 @@ from redalg.proofs.document.terms import Term, Terms, fresh, walk
 from redalg.proofs.document.work import spend
 
 SYMMETRIC = ("eq", "and", "or")
+OUTSIDE = "~^"  # of an axis that is bound below: the output's own place; no axis of a document has such a name
 Guards: TypeAlias = frozenset[Term]
 
 
@@ -35,13 +36,15 @@ class _Needed:
 
     def __init__(self, about: Document, subject: str, stages: Collection[Term]) -> None:
         self.t, self.subject, self.stages, self.defined = about.terms, subject, stages, Defined(about)
+        t = self.t
         self.normal = Normal(finite=True)
         self.alike: dict[Term, Term] = {}
         self.known: dict[Any, list[tuple[Guards, frozenset[str]]]] = {}
         root = about.spec[subject]
         self.truths = {self._alike(n) for n in walk(root) if n.is_boolean}
         for n, bound, chosen in shown(root):
-            held = self._conjuncts(*(c if holds else self.t("not", c) for c, holds, _ in chosen))
+            written = (t.renamed(c, _outside(bound - at)) if (c.axes & bound) - at else c for c, _, at in chosen)
+            held = self._conjuncts(*(c if w[1] else t("not", c) for c, w in zip(written, chosen, strict=True)))
             self.known.setdefault(self._alike(n), []).append((held, bound))
             for x in conditions(self.t, n) if is_partial(n) else ():
                 for c in _implied(self.t, x):
@@ -51,7 +54,7 @@ class _Needed:
         t = self.t
         for n, guards, bound in self._computed(stated):
             names = copied(self.defined.open(self.subject, n, bound, False) or frozenset())
-            given = tuple(t.renamed(g, names) for g in sorted(guards, key=lambda g: g.number))
+            given = tuple(self._at_places(g, names, bound) for g in sorted(guards, key=lambda g: g.number))
             for c in conditions(t, n):
                 if self._alike(c) not in guards and not self._holds(self._key(c), c.axes, guards, bound):
                     yield Obligation("D5", self.subject, t.renamed(c, names), t("true"), "domain", given)
@@ -69,14 +72,26 @@ class _Needed:
             spend(1 + len(guards))
             if is_partial(n):
                 yield use
-            if n.op == "reduce":  # a guard says nothing of the places along an axis that is bound here
-                guards = frozenset(g for g in guards if not g.axes & set(n.attr.axes))
+            if n.op == "reduce":
+                guards = self._below(guards, bound, frozenset(n.attr.axes))
                 bound |= frozenset(n.attr.axes)
             chosen = [guards] * len(n.args)
             if n.op == "where":
                 c = n.args[0]
                 chosen[1:] = [guards | self._conjuncts(c), guards | self._conjuncts(self.t("not", c))]
             stack += [(a, g, bound & a.axes) for a, g in zip(n.args, chosen, strict=True)]
+
+    def _below(self, guards: Guards, bound: frozenset[str], axes: frozenset[str]) -> Guards:
+        """What guards say below a reduction: of the place of the output, none of those along an axis bound here."""
+        kept = (g for g in guards if not g.axes & axes & bound)
+        return frozenset(self._alike(self.t.renamed(g, _outside(axes))) if g.axes & axes else g for g in kept)
+
+    def _at_places(self, guard: Term, names: Mapping[str, str], bound: frozenset[str]) -> Term:
+        """A guard as an obligation reads it: places along the axes of `names` are copies, the output's are not."""
+        own = {a: a.removesuffix(OUTSIDE) for a in guard.axes if a.endswith(OUTSIDE)}
+        if any(a in bound and a not in names for a in own.values()):
+            return self.t("true")  # the obligation calls another place so
+        return self.t.renamed(guard, {**names, **own})
 
     def _is_known(self, n: Term, guards: Guards, bound: frozenset[str]) -> bool:
         """Whether a term is a stage value, a condition of the definition or what that computes wherever guards hold."""
@@ -136,6 +151,11 @@ class _Needed:
         moved = {a: b for a, b in names.items() if a != b}
         args = [self._alike(self.t.renamed(a, moved)) for a in args] if moved else args
         return self.t("reduce", *args, attr=n.attr._replace(axes=tuple(names.values())))
+
+
+def _outside(axes: frozenset[str]) -> dict[str, str]:
+    """Names of the output's own place below a reduction that binds the axes."""
+    return {a: a + OUTSIDE for a in axes}
 
 
 def _is_shown(condition: Term, guards: Guards) -> bool:

@@ -80,6 +80,8 @@ class Sample:
         self.obligation, self.doc, self.budget, self.spent, self.why = obligation, doc, budget, 0, ""
         self.random = random.Random(f"{seed}:{obligation.law}:{obligation.subject}")
         self.judged = self._definitions()
+        self.guards = [g for g in obligation.given if obligation.equality == "domain" and _is_of_elements(g)]
+        self.facts = [fact for fact in obligation.given if fact not in self.guards]
         self.modes = DEGENERATE if obligation.equality == "domain" else MODES
         self.roots = (obligation.left, obligation.right, *obligation.given, *self.judged)
         self.leaves = self._leaves()
@@ -224,7 +226,7 @@ class Sample:
 
     def _order(self) -> bool:
         """Meet lesser <= greater by moving the state leaf of the later time; other facts are met by chance."""
-        for fact in self.obligation.given:
+        for fact in self.facts:
             later = _later(fact)
             if later is None:
                 continue
@@ -251,9 +253,11 @@ class Sample:
     # --- comparing ---
 
     def holds(self) -> bool:
-        """Whether everything given is certainly true."""
+        """Whether everything given is certainly true; what an operation stands under, at one place at least."""
         try:
-            return all(v is True for fact in self.obligation.given for v in self.evaluation.table(fact))
+            return all(v is True for fact in self.facts for v in self.evaluation.table(fact)) and all(
+                True in self.evaluation.table(guard) for guard in self.guards
+            )
         except TooMuch as e:
             self.why, self.spent = str(e), self.spent + self.evaluation.spent
             return False
@@ -264,7 +268,9 @@ class Sample:
         try:
             for root in (o.left, o.right, *self.judged):
                 self.evaluation.table(root)
-            for at in self.evaluation.places(sorted(o.left.axes | o.right.axes)):
+            for at in self.evaluation.places(sorted(o.left.axes.union(o.right.axes, *(g.axes for g in self.guards)))):
+                if any(self.evaluation.value(guard, at) is not True for guard in self.guards):
+                    continue
                 left, right = (self.evaluation.value(side, at) for side in (o.left, o.right))
                 outcome = self._outcome(left, right, at)
                 if outcome is False:
@@ -342,6 +348,11 @@ def _signed(value: Fraction, domain: frozenset[str], mode: int) -> Fraction:
     if not value and ("positive" in domain or mode in (2, 5)):
         return Fraction(1)
     return value
+
+
+def _is_of_elements(fact: Term) -> bool:
+    """Whether a fact is a condition that something is computed under, which need not hold at other places."""
+    return any(t.op not in ("state", "const") for t in walk(fact) if not t.args)
 
 
 def _later(fact: Term) -> Term | None:

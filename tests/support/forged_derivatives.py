@@ -274,6 +274,19 @@ def _nowhere(what: Callable[[Any], Any], mode: str = "vjp") -> Claims:
     return whole(claims_of("return y = sum[j](x[j]*w[j])", mode, **({"wrt": "x"} if mode == "vjp" else {})), added)
 
 
+def _chosen_elsewhere() -> Claims:
+    """Divides by 0, times 0, at a place that the gradient, where it is a number, is not read at."""
+
+    def added(t: Terms, root: Term) -> Term:
+        x = _leaf(t, "x", "j")
+        distance = t.sub(x, t.reduce("min", ("j",), x))
+        lowest = t("eq", t("index", attr="j"), t.reduce("argmin", ("j",), x))
+        chosen = t("where", lowest, t("pow", distance, t.div(t.const(-1), t.const(2))), t.const(0))
+        return t.add(root, t.mul(t.const(0), t.reduce("sum", ("j",), chosen)))
+
+    return whole(claims_of("m = min[j](x[j]); return y = sum[j](sqrt(x[j] - m))"), added, "x")
+
+
 def _tied(t: Terms, root: Term) -> Term:
     """The gradient times d/(d + [d = 0]), which is 0 at d = 0."""
     d = t.sub(_leaf(t, "x", "j"), _leaf(t, "w", "j"))
@@ -284,6 +297,7 @@ def _tied(t: Terms, root: Term) -> Term:
 FORGED: dict[str, Callable[[], Claims]] = {
     **{f"without a value where x is 0: {k}": partial(_nowhere, v) for k, v in NOTHING.items()},
     **{f"without a value where x is negative: {k}": partial(_nowhere, v) for k, v in BELOW_0.items()},
+    "a sum over places that others choose": _chosen_elsewhere,
     "a share of ties by their difference": lambda: whole(claims_of("return y = sum[j](x[j]*w[j])"), _tied, "x"),
     "a sign": lambda: whole(claims_of(SOFTMAX), lambda t, r: t.mul(t.const(-1), r)),
     "a factor": lambda: whole(claims_of(LSE), lambda t, r: t.mul(t.const(2), r)),
