@@ -15,7 +15,7 @@ from redalg.proofs.checker.generators import frozen
 from redalg.proofs.checker.normalform import Normal
 from redalg.proofs.checker.partial import conditions, is_partial
 from redalg.proofs.checker.polynomial import Unknown
-from redalg.proofs.document.defined import Defined, copied, shown
+from redalg.proofs.document.defined import copied, shown
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.document.terms import Term, Terms, fresh, walk
 from redalg.proofs.document.work import spend
@@ -35,7 +35,7 @@ class _Needed:
     """What the definition of one derivative computes wherever it is a number: terms and conditions, and where."""
 
     def __init__(self, about: Document, subject: str, stages: Collection[Term]) -> None:
-        self.t, self.subject, self.stages, self.defined = about.terms, subject, stages, Defined(about)
+        self.t, self.subject, self.stages = about.terms, subject, stages
         t = self.t
         self.normal = Normal(finite=True)
         self.alike: dict[Term, Term] = {}
@@ -43,18 +43,19 @@ class _Needed:
         root = about.spec[subject]
         self.truths = {self._alike(n) for n in walk(root) if n.is_boolean}
         for n, bound, chosen in shown(root):
+            everywhere = bound.union(*(at for _, _, at in chosen))
             written = (t.renamed(c, _outside(bound - at)) if (c.axes & bound) - at else c for c, _, at in chosen)
             held = self._conjuncts(*(c if w[1] else t("not", c) for c, w in zip(written, chosen, strict=True)))
-            self.known.setdefault(self._alike(n), []).append((held, bound))
+            self.known.setdefault(self._alike(n), []).append((held, everywhere))
             for x in conditions(self.t, n) if is_partial(n) else ():
                 for c in _implied(self.t, x):
-                    self.known.setdefault(self._key(c), []).append((held, bound))
+                    self.known.setdefault(self._key(c), []).append((held, everywhere))
 
     def obligations(self, stated: Term) -> Iterator[Obligation]:
         t = self.t
         for n, guards, bound in self._computed(stated):
-            names = copied(self.defined.open(self.subject, n, bound, False) or frozenset())
-            given = tuple(self._at_places(g, names, bound) for g in sorted(guards, key=lambda g: g.number))
+            names = copied(bound)
+            given = tuple(self._at_places(g, names) for g in sorted(guards, key=lambda g: g.number))
             for c in conditions(t, n):
                 if self._alike(c) not in guards and not self._holds(self._key(c), c.axes, guards, bound):
                     yield Obligation("D5", self.subject, t.renamed(c, names), t("true"), "domain", given)
@@ -79,19 +80,18 @@ class _Needed:
             if n.op == "where":
                 c = n.args[0]
                 chosen[1:] = [guards | self._conjuncts(c), guards | self._conjuncts(self.t("not", c))]
-            stack += [(a, g, bound & a.axes) for a, g in zip(n.args, chosen, strict=True)]
+            stack += [(a, g, bound & a.axes.union(*(c.axes for c in g))) for a, g in zip(n.args, chosen, strict=True)]
 
     def _below(self, guards: Guards, bound: frozenset[str], axes: frozenset[str]) -> Guards:
         """What guards say below a reduction: of the place of the output, none of those along an axis bound here."""
         kept = (g for g in guards if not g.axes & axes & bound)
         return frozenset(self._alike(self.t.renamed(g, _outside(axes))) if g.axes & axes else g for g in kept)
 
-    def _at_places(self, guard: Term, names: Mapping[str, str], bound: frozenset[str]) -> Term:
-        """A guard as an obligation reads it: places along the axes of `names` are copies, the output's are not."""
-        own = {a: a.removesuffix(OUTSIDE) for a in guard.axes if a.endswith(OUTSIDE)}
-        if any(a in bound and a not in names for a in own.values()):
-            return self.t("true")  # the obligation calls another place so
-        return self.t.renamed(guard, {**names, **own})
+    def _at_places(self, guard: Term, names: Mapping[str, str]) -> Term:
+        """A guard as an obligation reads it: places along bound axes are copies, the output's are not."""
+        return self.t.renamed(
+            guard, {**names, **{a: a.removesuffix(OUTSIDE) for a in guard.axes if a.endswith(OUTSIDE)}}
+        )
 
     def _is_known(self, n: Term, guards: Guards, bound: frozenset[str]) -> bool:
         """Whether a term is a stage value, a condition of the definition or what that computes wherever guards hold."""
@@ -101,7 +101,8 @@ class _Needed:
 
     def _holds(self, key: Any, axes: frozenset[str], guards: Guards, bound: frozenset[str]) -> bool:
         return any(
-            bound & axes <= everywhere and all(g in guards or _is_shown(g, guards) for g in also)
+            bound & axes.union(*(g.axes for g in also)) <= everywhere
+            and all(g in guards or _is_shown(g, guards) for g in also)
             for also, everywhere in self.known.get(key, ())
         )
 

@@ -287,6 +287,19 @@ def _chosen_elsewhere() -> Claims:
     return whole(claims_of("m = min[j](x[j]); return y = sum[j](sqrt(x[j] - m))"), added, "x")
 
 
+def _two_places_of_one_axis() -> Claims:
+    """The logarithm, times 0, of what is no number, under conditions on the output's place and on another one."""
+
+    def added(t: Terms, root: Term) -> Term:
+        chosen = t("lt", t.const(0), _leaf(t, "w", "i"))
+        product = t.mul(_leaf(t, "grad_y"), _leaf(t, "z", "i"))
+        inner = t("log", t.reduce("sum", ("i",), t("where", chosen, product, t.const(0))))
+        others = t.reduce("sum", ("i",), t("where", t("not", chosen), inner, t.const(0)))
+        return t.add(root, t.mul(t.const(0), t("where", chosen, others, t.const(0))))
+
+    return whole(claims_of("m = sum[j](x[j]); return y = sum[i](where(0 < w[i], z[i] / m, z[i]))"), added, "z")
+
+
 def _tied(t: Terms, root: Term) -> Term:
     """The gradient times d/(d + [d = 0]), which is 0 at d = 0."""
     d = t.sub(_leaf(t, "x", "j"), _leaf(t, "w", "j"))
@@ -298,6 +311,7 @@ FORGED: dict[str, Callable[[], Claims]] = {
     **{f"without a value where x is 0: {k}": partial(_nowhere, v) for k, v in NOTHING.items()},
     **{f"without a value where x is negative: {k}": partial(_nowhere, v) for k, v in BELOW_0.items()},
     "a sum over places that others choose": _chosen_elsewhere,
+    "conditions on two places along one axis": _two_places_of_one_axis,
     "a share of ties by their difference": lambda: whole(claims_of("return y = sum[j](x[j]*w[j])"), _tied, "x"),
     "a sign": lambda: whole(claims_of(SOFTMAX), lambda t, r: t.mul(t.const(-1), r)),
     "a factor": lambda: whole(claims_of(LSE), lambda t, r: t.mul(t.const(2), r)),
