@@ -6,7 +6,7 @@ every piece, a lift at whatever anchors its piece has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -41,7 +41,7 @@ class Domains:
         for name, term, given, part in self._computed():
             known = partial(self._is_known, name, part)
             for n, guards, bound in guarded(self.terms, term, known):
-                others = self._open(name, n, bound, part) if is_partial(n) else None
+                others = self._open(name, n, bound, part, guards) if is_partial(n) else None
                 for condition in conditions(self.terms, n) if others is not None else ():
                     yield self._domain(name, condition, (*given, *guards), others or frozenset())
         yield from self._targets()
@@ -51,10 +51,12 @@ class Domains:
     def _is_known(self, name: str, part: bool, t: Term, bound: frozenset[str]) -> bool:
         return self._open(name, t, bound, part) is None
 
-    def _open(self, name: str, t: Term, bound: frozenset[str], part: bool) -> frozenset[str] | None:
+    def _open(
+        self, name: str, t: Term, bound: frozenset[str], part: bool, guards: tuple[Term, ...] = ()
+    ) -> frozenset[str] | None:
         """`Defined.open`, and None for a truth of the definition: a comparison with oo or NaN has a value, too."""
         alike = self.alike(t)
-        return None if alike in self.truths else self.defined.open(name, alike, bound, part)
+        return None if alike in self.truths else self.defined.open(name, alike, bound, part, _read(t, guards))
 
     def _domain(self, name: str, condition: Term, given: tuple[Term, ...], others: frozenset[str]) -> Obligation:
         """A condition at other places along some axes than the position of an output has names of its own for them."""
@@ -108,7 +110,7 @@ class Domains:
             needed = [
                 (condition, guards, others)
                 for n, guards, bound in guarded(t, self.denote.exported(a.target))
-                if (others := self.defined.open(a.name, n, bound, True)) is not None
+                if (others := self.defined.open(a.name, n, bound, True, _read(n, guards))) is not None
                 for condition in conditions(t, n)
             ]
             if a.kind == "mul":
@@ -185,11 +187,17 @@ def _infinite(t: Term) -> bool:
     return any(x.op == "special" and x.attr in ("oo", "-oo", "nan") for x in walk(t))
 
 
+def _read(t: Term, guards: Iterable[Term]) -> frozenset[str]:
+    """The axes of a term and of the conditions it stands under."""
+    return t.axes.union(*(g.axes for g in guards))
+
+
 def guarded(
     terms: Terms, root: Term, known: Callable[[Term, frozenset[str]], bool] = lambda t, bound: False, most: int = 5000
 ) -> list[tuple[Term, tuple[Term, ...], frozenset[str]]]:
     """Every term below the root, the conditions under which it is selected, the axes along which it is everywhere.
 
+    These are axes of the conditions, too: what is selected at another place does not read that place's axis itself.
     Where it has several uses, these are the conditions that all of them share. Nothing below what is `known`.
     """
     found: dict[Places, tuple[Term, ...]] = {}
@@ -212,7 +220,7 @@ def guarded(
         if term.op == "where" and len(guards) < DEEPEST:
             c = term.args[0]
             chosen[1:] = [(*guards, c), (*guards, terms("not", c))]
-        stack += [(a, g, bound & a.axes) for a, g in zip(term.args, chosen, strict=True)]
+        stack += [(a, g, bound & _read(a, g)) for a, g in zip(term.args, chosen, strict=True)]
     if most:
         return [(term, guards, bound) for (term, bound), guards in found.items()]
     return [(t, (), t.axes) for t in walk(root)]

@@ -145,24 +145,26 @@ class Defined:
             self.needed[subject] = found or list(self.doc.spec)
         return self.needed[subject]
 
-    def open(self, subject: str, t: Term, bound: frozenset[str], part: bool) -> frozenset[str] | None:
+    def open(
+        self, subject: str, t: Term, bound: frozenset[str], part: bool, axes: frozenset[str] = frozenset()
+    ) -> frozenset[str] | None:
         """None where the term has a value wherever the outputs that need the subject have one, and it is computed.
 
         Else the axes along which the form computes it at other places than the position of an output: `bound` are
-        those along which it is computed at every place.
+        those along which it is computed at every place, `axes` those it and the conditions on it are read along.
         """
         others: frozenset[str] = frozenset()
         written = True
         for o in self.outputs(subject):
-            everywhere = bound | self._everywhere(o, t) if part or o != subject else bound
+            everywhere = bound | self._everywhere(o, axes | t.axes) if part or o != subject else bound
             others |= everywhere & self.doc.spec[o].axes
-            written = written and any(everywhere <= b for b in self.written[o].get(t, ()))
+            written = written and any(everywhere & t.axes <= b for b in self.written[o].get(t, ()))
         return None if written and self.doc.spec else others
 
-    def _everywhere(self, output: str, t: Term) -> frozenset[str]:
-        """The axes of a part's term along which the output reads more places than its own."""
+    def _everywhere(self, output: str, axes: frozenset[str]) -> frozenset[str]:
+        """Those of a part's axes along which the output reads more places than its own."""
         own = self.doc.spec[output].axes - set(self.doc.axis)
-        return frozenset(a for a in t.axes if a not in own or a in self.summed[output])
+        return frozenset(a for a in axes if a not in own or a in self.summed[output])
 
     def _summed(self, output: str) -> set[str]:
         """The axes along which what an output is computed from is read at other places."""

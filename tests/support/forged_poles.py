@@ -153,6 +153,29 @@ def nothing_beside_hidden_poles_at_places() -> Iterator[Forged]:
 
 
 @forged
+def nothing_that_another_place_chooses() -> Iterator[Forged]:
+    """Where w[g] is positive y[g] is divided by d; the form does that wherever w is positive at another place."""
+    chosen = ("lt", 0, "w[g]")
+    for name, inverse in {"a reciprocal": INVERSE, "a logarithm": lambda d: ("log", d)}.items():
+
+        def others(d: Expression, inverse: Map = inverse) -> Expression:
+            return ("mul", 0, ("sum:g", ("where", chosen, inverse(d), 0)))
+
+        def choice(total: Expression, d: Expression, inverse: Map = inverse) -> Expression:
+            return ("where", chosen, ("mul", total, inverse(d)), total)
+
+        f = Forge()
+        value = ("add", choice("$s", "$s"), others("$s"))
+        yield f"{name}, a sum", f.document({"y": choice(TOTAL, TOTAL)}, [f.slot("s", "sum", "x[j]")], {"y": value})
+        f = Forge()
+        value = ("add", choice("$s", "d"), others("d"))
+        yield f"{name}, output", f.document({"y": choice(TOTAL, "d")}, [f.slot("s", "sum", "x[j]")], {"y": value})
+        f = Forge()
+        slots = [f.slot("s", "sum", ("add", "x[j]", others("d")))]
+        yield f"{name}, lift", f.document({"y": choice(TOTAL, "d")}, slots, {"y": choice("$s", "d")})
+
+
+@forged
 def other_parts_past_a_pole() -> Iterator[Forged]:
     """What two parts are at a pole is not known from what they are beside it."""
     step = ("where", ("lt", INVERSE("d"), ("mul", 2, INVERSE("d"))), 1, 0)
