@@ -174,17 +174,16 @@ def over_gradients(operator: Callable[..., Any], rule: Callable[..., Any]) -> Ca
     """
 
     def run(*given: Any) -> Any:
-        tensors = [a for a in given if isinstance(a, torch.Tensor)]
         deepest = torch._C._vmapmode_increment_nesting() - 1
         torch._C._vmapmode_decrement_nesting()
         for level in range(deepest, 0, -1):
-            moved = [_without(a, level) for a in tensors]
+            moved = [_without(a, level) if isinstance(a, torch.Tensor) else None for a in given]
             size = next((len(m) for m in moved if m is not None), None)
             if size is None:
                 continue
             places = [None if m is None else 0 for m in moved]
-            values = [a if m is None else m for a, m in zip(tensors, moved, strict=True)]
-            found, at = rule(SimpleNamespace(batch_size=size), places, *values, *given[len(tensors) :])
+            values = [a if m is None else m for a, m in zip(given, moved, strict=True)]
+            found, at = rule(SimpleNamespace(batch_size=size), places, *values)
             return [f if p is None else torch._add_batch_dim(f, p, level) for f, p in zip(found, at, strict=True)]
         return operator(*given)
 

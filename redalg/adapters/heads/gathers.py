@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -22,7 +23,7 @@ from redalg.adapters.operands import own_tensors
 from redalg.api import derive_incremental
 from redalg.errors import RedalgError
 from redalg.form import Form
-from redalg.gradients.calls import Vjp, derived
+from redalg.gradients.calls import Jvp, Vjp, derived
 from redalg.kernels.cuda.gathered import gathered_sums
 from redalg.language.spec import Spec
 
@@ -124,7 +125,7 @@ class Gathers:
     def _of_one(self, e: Extremum, vjp: Vjp, arrays: Arrays, kept: Arrays, cotangent: Any) -> Arrays:
         position = kept[e.position]
         at, some = position.clamp_min(0), position >= 0
-        there = self._there(e, vjp, arrays, at)
+        there = self._there(e, vjp.specs.values(), arrays, at)
         given = {**arrays, **there, e.position: position, self.parts.size: self._length(arrays)}
         given[vjp.cotangents[e.value]] = cotangent
         sources = {new: old for old, new in e.there.items()}
@@ -145,9 +146,38 @@ class Gathers:
                     found[name] = self._as_tensor(name, value, axes, arrays)
         return found
 
-    def _there(self, e: Extremum, vjp: Vjp, arrays: Arrays, at: Any) -> Arrays:
+    def tangents(self, arrays: Arrays, kept: Arrays, moving: Arrays) -> Arrays:
+        """Of the values, along those of some tensors: how the elements at the positions move."""
+        found = {e.value: torch.zeros_like(kept[e.value]) for e in self.parts.extrema}
+        for e, jvp in zip(self.parts.extrema, self._pushes, strict=True):
+            if jvp.spec is None or not self._length(arrays):
+                continue
+            position = kept[e.position]
+            at, some = position.clamp_min(0), position >= 0
+            given = {**arrays, **self._there(e, [jvp.spec], arrays, at), self.parts.size: self._length(arrays)}
+            given[e.position] = position
+            moved = self._moved(e, arrays, moving, at)
+            for name, tangent in jvp.tangents.items():
+                still = torch.zeros_like(arrays.get(name, kept[e.value]))
+                given[tangent] = moved.get(name, still)
+            ((output, value),) = self._run(jvp.spec, given).items()
+            found[e.value] = torch.where(some, self._stretched(value, jvp.spec.output_axes[output], at.shape), 0)
+        return found
+
+    def _moved(self, e: Extremum, arrays: Arrays, moving: Arrays, at: Any) -> Arrays:
+        """The tangents of what an element reads, but those that are 0."""
+        taken = {new: self._taken(moving[n], n, at) for n, new in e.there.items() if n in moving}
+        operands = (self.product.left.name, self.product.right.name)
+        products = [self._products_at(at, arrays | {n: moving[n]}) for n in operands if n in moving]
+        return moving | taken | ({e.product: sum(products)} if products else {})
+
+    @cached_property
+    def _pushes(self) -> list[Jvp]:
+        return [Jvp(e.element) for e in self.parts.extrema]
+
+    def _there(self, e: Extremum, specs: Iterable[Spec], arrays: Arrays, at: Any) -> Arrays:
         """What the element's derivative reads at the positions."""
-        read = {d.name for s in vjp.specs.values() for d in s.tensors}
+        read = {d.name for s in specs for d in s.tensors}
         found = {}
         for name, new in e.there.items():
             if new in read:

@@ -13,11 +13,12 @@ from typing import Any
 
 from redalg.adapters.heads.extrema import Pooled
 from redalg.adapters.heads.gathers import Gathers
+from redalg.adapters.heads.orders import Orders
 from redalg.adapters.heads.parts import WHERE, Head
 from redalg.adapters.heads.second import Second
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import Registered, by_name, own_tensors
-from redalg.adapters.torch_modes import carry_tangents, over_gradients, transformable, transformed
+from redalg.adapters.torch_modes import carry_tangents, maps_gradients, over_gradients, transformed
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import Vjp, derived
@@ -53,7 +54,8 @@ class TorchHead(Registered):
     Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32 (float64
     stays). The same call gives the same bits. Outputs that are whole numbers (argmax) have no gradient. Gradients of
     gradients (`redalg.adapters.heads.second`) make the products of each slab again, twice; there is no third order, and
-    at extrema over rows no second. `torch.func.grad` and `vmap` call the operators for one sample after the other.
+    at extrema over rows no second. Tangents (`torch.func.jvp`) make two more products, those of each operand with the
+    tangent of the other. `torch.func.grad` and `vmap` call the operators for one sample after the other.
 
     A spec whose products are read by an extremum over rows alone, M[b,v] = max over s of e(Σ_d H[b,s,d]·E[v,d], …), is
     taken apart there (SPLADE's Y = log(1 + relu(M + bias)), late interaction): 16-bit operands on a GPU by a kernel
@@ -88,7 +90,8 @@ class TorchHead(Registered):
         self._dtypes = result_dtypes(parts.spec, self.tensors)
         slabs: Any = self.slabs
         self._second = None if pooled else Second(slabs)
-        self._ops, self._again = self._defined(), self._differentiable()
+        self._ops = self._defined()
+        self._orders = Orders(self)
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
@@ -126,17 +129,21 @@ class TorchHead(Registered):
         """What compilers and modes see, by what it does; arguments are numbered, for names may be words of schemas."""
         namespace, short = self.name.split("::")
         self._library = torch.library.Library(namespace, "FRAGMENT")  # operators live as long as it does
-        count, kept = len(self.tensors), len(self.slabs.kept) + len(self.slabs.cotangents)
-        made: dict[str, tuple[int, Any, Any]] = {"_values": (count, self._values, self._fake_values)}
-        made["_backward"] = count + kept, self._backward, self._fake_backward
-        made["_now"] = count, self._with_gradients, self._fake_now
+        own = [f"Tensor a{k}" for k in range(len(self.tensors))]
+        saved, pulled = (
+            [f"Tensor {x}{k}" for k in range(len(n))] for x, n in (("s", self.slabs.kept), ("c", self.slabs.cotangents))
+        )
+        moving = [f"Tensor? t{k}" for k in range(len(own))]
+        made: dict[str, tuple[list[str], Any, Any]] = {"_values": (own, self._values, self._fake_values)}
+        made["_backward"] = [*own, *saved, *pulled], self._backward, self._fake_backward
+        made["_tangents"] = [*own, *saved, *moving], self._tangents, self._fake_tangents
+        made["_now"] = own, self._with_gradients, self._fake_now
         if self._second is not None:
-            count += len(self.slabs.cotangents)
-            made["_second"] = count + len(self.tensors), self._by_second, self._fake_second
+            weights = [f"Tensor w{k}" for k in range(len(own))]
+            made["_second"] = [*own, *pulled, *weights], self._by_second, self._fake_second
         found = {}
         for suffix, (arguments, run, fake) in made.items():
-            signature = ", ".join(f"Tensor a{k}" for k in range(arguments))
-            self._library.define(f"{short}{suffix}({signature}) -> Tensor[]")
+            self._library.define(f"{short}{suffix}({', '.join(arguments)}) -> Tensor[]")
             for key in ("CPU", "CUDA"):
                 self._library.impl(f"{short}{suffix}", run, key)
             torch.library.register_fake(f"{self.name}{suffix}", fake, lib=self._library)
@@ -162,6 +169,21 @@ class TorchHead(Registered):
         arrays = self._named(given[:count])
         found = self.slabs.gradients(arrays, kept, cotangents)
         return [found[n] if n in found else torch.zeros_like(a) for n, a in arrays.items()]
+
+    def _tangents(self, *given: Any) -> list[Any]:
+        """Of the values that have any, along those of the tensors that move."""
+        count, given = len(self.tensors), tuple(None if a is None else a.detach() for a in given)
+        arrays, kept = self._named(given[:count]), dict(zip(self.slabs.kept, given[count:], strict=False))
+        pairs = zip(arrays.items(), given[count + len(kept) :], strict=True)
+        moving = {n: t.to(a.dtype) for (n, a), t in pairs if t is not None and a.is_floating_point()}
+        found = (self._second or self.slabs).tangents(arrays, kept, moving)
+        return [found[n].to(kept[n].dtype) for n in self.slabs.cotangents]
+
+    def _fake_tangents(self, *given: Any) -> list[Any]:
+        kept = zip(self.slabs.kept, given[len(self.tensors) :], strict=False)
+        return [
+            torch.empty_like(x, memory_format=torch.contiguous_format) for n, x in kept if n in self.slabs.cotangents
+        ]
 
     def _by_second(self, *given: Any) -> list[Any]:
         """The gradients of what `_backward` gives, weighed: by the tensors, and by the cotangents."""
@@ -234,18 +256,16 @@ class TorchHead(Registered):
             @staticmethod
             def forward(ctx: Any, *own: Any) -> Any:
                 found = tuple(op._ops["_values"](*own))
-                op._keep(ctx, own, found)
+                op._orders.keep(ctx, own, found)
                 return found
 
             @staticmethod
             def backward(ctx: Any, *gradients: Any) -> Any:
-                return op._pull(ctx, gradients)
-
-        again = transformable(lambda *own: self._ops["_values"](*own), self._keep, self._pull)
+                return op._orders.pull(ctx, gradients)
 
         def apply(own: list[Any]) -> list[Any]:
-            refuse_tangents(own, op.name)
-            made = (again if transformed() else Values).apply(*own)
+            moving = in_forward_mode(own, op.name)
+            made = (op._orders.values if moving or transformed() else Values).apply(*own)
             values = dict(zip(op.outputs, made, strict=False))
             if op._outer is None:
                 return [values[n] for n in op.parts.spec.outputs]
@@ -254,60 +274,6 @@ class TorchHead(Registered):
             return list(found) if isinstance(found, tuple) else [found]
 
         return apply
-
-    def _keep(self, ctx: Any, own: Any, found: Any) -> None:
-        ctx.save_for_backward(*own, *found)
-        count = len(self.outputs)
-        whole = (x for x in found[:count] if not x.is_floating_point())
-        ctx.mark_non_differentiable(*whole, *found[count:])
-        ctx.set_materialize_grads(False)
-
-    def _pull(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
-        """The gradients; where somebody may differentiate them, by a function that has gradients of its own."""
-        saved = ctx.saved_tensors  # asked for once: a checkpoint makes them anew, and gives them once
-        own, kept = saved[: len(self.tensors)], saved[len(self.tensors) :]
-        pulled = [
-            torch.zeros_like(value) if gradient is None else gradient
-            for name, value, gradient in zip(self.outputs, kept, gradients, strict=False)
-            if name in self.slabs.cotangents
-        ]
-        again = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        found = (self._again.apply if again else self._ops["_backward"])(*own, *kept, *pulled)
-        pairs = zip(found, own, ctx.needs_input_grad, strict=True)
-        return tuple(x if need and a.is_floating_point() else None for x, a, need in pairs)
-
-    def _differentiable(self) -> Any:
-        """The backward pass as a function of the tensors and the cotangents: what is saved follows from the tensors."""
-        count, kept, last = len(self.tensors), len(self.slabs.kept), self._refused()
-
-        def keep(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.save_for_backward(*inputs[:count], *inputs[count + kept :])
-            ctx.mark_non_differentiable(*(x for x, a in zip(output, inputs, strict=False) if not a.is_floating_point()))
-
-        def pull(ctx: Any, weights: Any) -> Any:
-            if self._second is None:
-                why = "gradients of an extremum over rows are taken at positions, once"
-                raise RedalgError("a gradient of a gradient", self.name, why, "ra.torch.compile(spec)")
-            saved = ctx.saved_tensors
-            held = [torch.zeros_like(a) if w is None else w for a, w in zip(saved, weights, strict=False)]
-            found = self._ops["_second"](*saved, *held)
-            if torch.is_grad_enabled():
-                found = last.apply(len(found), *found, *saved, *held)
-            needs = ctx.needs_input_grad
-            wanted = (*needs[:count], *needs[count + kept :])
-            made = [x if n and a.is_floating_point() else None for x, a, n in zip(found, saved, wanted, strict=True)]
-            return (*made[:count], *[None] * kept, *made[count:])
-
-        return transformable(lambda *given: self._ops["_backward"](*given), keep, pull)
-
-    def _refused(self) -> Any:
-        """Gradients of second order, which are differentiated no more."""
-
-        def pull(ctx: Any, weights: Any) -> Any:
-            why = "heads have gradients of first and second order"
-            raise RedalgError("a gradient of third order", self.name, why, "ra.torch.compile(spec)")
-
-        return transformable(lambda count, *given: (a.clone() for a in given[:count]), lambda *_: None, pull)
 
     def _now(self) -> Callable[[list[Any]], list[Any]]:
         op, later = self, self._later()
@@ -333,18 +299,27 @@ class TorchHead(Registered):
                 return tuple(next(made) if need else None for need in needs)
 
         def apply(own: list[Any]) -> list[Any]:
-            refuse_tangents(own, op.name)
             wanted = torch.is_grad_enabled() and any(a.requires_grad for a in own)
-            return [Loss.apply(*own)] if wanted and not transformed() else later(own)
+            return (
+                [Loss.apply(*own)] if wanted and not transformed() and not in_forward_mode(own, op.name) else later(own)
+            )
 
         return apply
 
 
-def refuse_tangents(own: Sequence[Any], where: str) -> None:
-    """Raises: RedalgError where a forward-mode derivative is being taken."""
-    if carry_tangents(own):
-        why = "heads have no forward mode, and dropping tangents would be wrong"
-        raise RedalgError("a tensor with a tangent", where, why, "spec.jvp, or reverse mode")
+def in_forward_mode(own: Sequence[Any], where: str) -> bool:
+    """Whether a forward-mode derivative is being taken along one of the tensors.
+
+    Raises: RedalgError where PyTorch would lose it.
+    """
+    if torch.compiler.is_compiling() and torch.autograd.forward_ad._current_level >= 0:
+        why = "PyTorch drops the tangents of operators of a library in what it compiles"
+        raise RedalgError("forward mode inside torch.compile", where, why, "torch.func.jvp outside of it, or spec.jvp")
+    moving = carry_tangents(own)
+    if moving and maps_gradients():
+        why = "the vmap of torch.autograd.functional has no rule for functions that have tangents"
+        raise RedalgError("a tensor with a tangent inside a vmap", where, why, "torch.func.jvp, jacfwd or hessian")
+    return moving
 
 
 def one_by_one(operator: Any, fake: Any) -> Callable[..., Any]:

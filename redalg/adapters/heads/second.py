@@ -59,14 +59,29 @@ class Second:
             self._add(sums, read, along, (part, weight), (start, stop), arrays)
         return {n: x.to(arrays[n].dtype) for n, x in sums.items()}, changes
 
+    def tangents(self, arrays: Arrays, kept: Arrays, moving: Arrays) -> Arrays:
+        """Of the values, by output, along those of some tensors."""
+        slabs, row = self.slabs, self.slabs.parts.row
+        axes = {n: slabs.parts.values.output_axes[n] for n in self.vjp.cotangents}
+        found = {n: torch.zeros_like(kept[n]) for n in axes}
+        for start, stop in slabs.row_slabs(arrays) if self.changes is not None else ():
+            part, weight = (slabs.cut(x, row, start, stop) for x in (arrays, moving))
+            read, along = part | slabs.products(part), weight | self._products(part, weight)
+            for n, value in self._moved(self.changes, read, along, start, arrays).items():
+                target = found[n].narrow(axes[n].index(row), start, stop - start)
+                target.copy_(_full(value, self._order(self.changes, f"tangent_{n}"), axes[n], target))
+        return found
+
     def _products(self, part: Arrays, weight: Arrays) -> Arrays:
-        """V of every product."""
+        """V of every product of which an operand has a weight."""
         found = {}
         for p in self.slabs.parts.products:
             left, right = self.slabs.matrices(p, part)
-            a, b = (matrix(weight[d.name], d, p.inner) for d in (p.left, p.right))
+            a, b = (matrix(weight[d.name], d, p.inner) if d.name in weight else None for d in (p.left, p.right))
+            factors = [(x, y) for x, y in ((a, right), (left, b)) if x is not None and y is not None]
             out = left.new_empty((left.shape[0], right.shape[0]), dtype=self.slabs.product_dtype(left.dtype))
-            found[p.leaf.name] = multiplied(multiplied(out, a, right.mT), left, b.mT, added=True)
+            for number, (x, y) in enumerate(factors):
+                found[p.leaf.name] = multiplied(out, x, y.mT, added=number > 0)
         return found
 
     def _moved(

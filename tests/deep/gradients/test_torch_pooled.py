@@ -114,6 +114,21 @@ def test_values_and_gradients(name: str, workspace: int | None) -> None:
     compared(name, arrays, workspace)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_tangents(name: str) -> None:
+    sizes = {"b": 3, "s": 7, "j": 7, "v": 5, "d": 4, "q": 2, "i": 5, "c": 3}
+    arrays = drawn(ra.parse(CASES[name][0]), sizes, 1)
+    level, op = torch.autograd.forward_ad, ra.torch.head(ra.parse(CASES[name][0]))
+    with level.dual_level():
+        moving = {n: level.make_dual(a.detach(), a.detach().cos()) if a.requires_grad else a for n, a in arrays.items()}
+        results = [op(**moving), CASES[name][1](moving)]
+        pairs = [[level.unpack_dual(x) for x in (r if isinstance(r, tuple) else (r,))] for r in results]
+    for (own, slope), (value, want) in zip(*pairs, strict=True):
+        torch.testing.assert_close(own, value, rtol=1e-10, atol=1e-12)
+        if value.is_floating_point():
+            torch.testing.assert_close(slope, want, rtol=1e-9, atol=1e-11)
+
+
 @given(data=st.data())
 @examples(12)
 def test_ties_go_to_the_lowest_row(data: st.DataObject) -> None:
