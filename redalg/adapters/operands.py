@@ -16,6 +16,7 @@ from redalg.gradients.calls import Vjp, assumed
 from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
 from redalg.gradients.steps import Steps
 from redalg.graph import node as g
+from redalg.graph.masked import new_axes
 from redalg.graph.node import Decl, Node
 from redalg.joint import Joint
 from redalg.language.spec import Spec
@@ -69,8 +70,9 @@ def as_passed(form: Form) -> Form:
 
 
 def sizes_of(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Axis -> its length, of the tensors by name; those of other readings, too."""
-    found = {a: n for d in own_tensors(spec) for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+    """Axis -> its length, of the tensors by name; those of other readings and of top-k, too."""
+    found: dict[str, Any] = dict(new_axes(*spec.outputs.values()))
+    found |= {a: n for d in own_tensors(spec) for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
     for d in spec.tensors:
         if d.array and not d.dimensions:
             found = dict(zip(d.axes, arrays[d.array].shape, strict=True)) | found

@@ -47,7 +47,7 @@ def origin_of(array: Any) -> Origin | None:
         return Origin()
     if isinstance(array, bool | int | float | complex):
         return None
-    library = _LIBRARIES.get(type(array).__module__.partition(".")[0])
+    library = _library_of(array)
     if library == "torch":
         return Origin("torch", str(array.device))
     if library == "cupy":
@@ -59,6 +59,12 @@ def origin_of(array: Any) -> Origin | None:
     if _is_elsewhere(array):
         return Origin(library or type(array).__name__, "a device")
     return Origin()
+
+
+def _library_of(array: Any) -> str | None:
+    """The library that an array's class is of, or that it extends."""
+    named = (_LIBRARIES.get(c.__module__.partition(".")[0]) for c in type(array).__mro__)
+    return next((name for name in named if name), None)
 
 
 def is_masked_array(array: Any) -> bool:
@@ -85,7 +91,7 @@ def to_numpy(array: Any) -> np.ndarray:
     """The array on the CPU as NumPy sees it, without a copy where possible; a dtype NumPy lacks comes as float32."""
     if isinstance(array, np.ndarray):
         return array
-    if type(array).__module__.partition(".")[0] == "torch":
+    if _library_of(array) == "torch":
         plain = array.detach().resolve_conj().resolve_neg()
         return (plain.float() if declared_dtype(array) in NARROW_ONLY else plain).numpy()
     if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):

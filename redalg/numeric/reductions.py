@@ -69,13 +69,16 @@ SHORT, MANY = 8, 128  # elements of a row, and rows, of which one element after 
 def reduced(ufunc: np.ufunc, x: Array, axes: Sequence[int]) -> Array:
     """x along dimensions, which are kept with length 1, reduced by an operation that rounds nothing, in any order.
 
-    Of many short rows one column after the other is taken: NumPy takes longer to begin a row than to compare some
-    elements.
+    Nothing has the operation's identity. Of many short rows one column after the other is taken: NumPy takes longer to
+    begin a row than to compare some elements.
 
     >>> reduced(np.maximum, np.array([[1.0, 3.0], [2.0, 0.0]]), (1,)).tolist()
     [[3.0], [2.0]]
     """
     length = prod(x.shape[p] for p in axes)
+    if not length and ufunc.identity is None:
+        shape = [1 if p in axes else n for p, n in enumerate(x.shape)]
+        return np.full(shape, identity("max" if ufunc in (np.maximum, np.fmax) else "min", x.dtype), dtype=x.dtype)
     if not 1 < length <= SHORT or x.size < MANY * length or x.dtype == object:
         return np.asarray(ufunc.reduce(x, axis=tuple(axes), keepdims=True))
     for p in axes:

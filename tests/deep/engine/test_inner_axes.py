@@ -101,3 +101,28 @@ def test_ties_beside_what_is_normalised(event: str) -> None:
     wanted = ra.reference(spec, **arrays)
     for got in (form.compile("numpy")(**arrays), running.merged(form, arrays, [0, 2, 2, 5], [0, 0])["y"]):
         np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
+
+
+INNER = ("max[j](x[i,j])", "min[j](x[i,j])", "argmax[j](x[i,j])", "argmin[j](x[i,j])", "logsumexp[j](x[i,j])",
+         "any[j](x[i,j] > 0)", "all[j](x[i,j] > 0)", "prod[j](x[i,j])", "where(max[j](x[i,j]) > 0, 1, 2)")  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
+@pytest.mark.parametrize("width", [0, 1, 3])
+@pytest.mark.parametrize("inner", INNER)
+def test_axes_of_any_length_inside_an_element(inner: str, width: int, dtype: type) -> None:
+    """Of nothing an extremum has its identity, and is at -1; of no integers it is no number that all formats hold."""
+    if dtype is np.int32 and not width and inner[:3] in ("max", "min"):
+        return
+    form = ra.derive_incremental(ra.parse(f"return y = max[i]({inner}), z = sum[i](w[i]*({inner})/8)"), axis="i")
+    x = np.random.default_rng(width).integers(-2, 3, (4, width)).astype(dtype)
+    for rows in (x, np.full_like(x, -np.inf) if dtype is not np.int32 else -x):
+        arrays = {"x": rows, "w": np.array([1.0, 2, 3, 4])}
+        wanted = ra.reference(form.spec, **arrays)
+        for found in (
+            form.compile("numpy")(**arrays),
+            form.compile("cpu")(**arrays),
+            running.merged(form, arrays, [0, 2, 2, 4], [0, 0]),
+        ):
+            for n in wanted:
+                np.testing.assert_allclose(found[n], wanted[n], rtol=1e-6)
