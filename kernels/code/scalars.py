@@ -467,8 +467,8 @@ class Scalars:
             identity = "-9223372036854775808" if "max" in kind else "9223372036854775807"
         self.lines.append(f"{total} = {identity}")
         if kind.startswith("arg"):
-            nothing = " or ".join(f"{n} == 0" for n in lengths if not n.isdigit())
-            self.lines.append(f"{total}_at = -1 if {nothing} else 0" if nothing else f"{total}_at = 0")
+            empty = " or ".join(f"{n} == 0" for n in lengths if not n.isdigit())
+            self.lines.append(f"{total}_at = -1 if {empty} else 0" if empty else f"{total}_at = 0")
             item, relation = self.fresh(), ">" if kind == "argmax" else "<"
             nan = f" or {item} != {item} and {total} == {total}" if number == "f" else ""
             return [
