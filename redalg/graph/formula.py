@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Protocol
 
 from redalg.graph import node as g
-from redalg.graph.functions import COMPUTED, FUNCTIONS
+from redalg.graph.functions import COMPUTED, FUNCTIONS, UNARY
 from redalg.graph.node import Node
 from redalg.parsing import parse
 
@@ -79,25 +79,25 @@ class Operations(Protocol):
     def unary(self, name: str, x: Any) -> Any: ...
 
 
+def operation(operations: Any, node: Node, args: Sequence[Any]) -> Any:
+    """The value of a node of `SCALAR` whose arguments have these values; `compare` and `cast` are as `unary` is."""
+    return operations.unary(node.op, *args) if node.op in UNARY else _RULES[node.op](operations, node, args)
+
+
 def evaluated(text: str, operations: Operations, x: Any, y: Any = None) -> Any:
     """The value of a formula in an arithmetic; every part is computed once."""
     values: dict[Node, Any] = {X: x, Y: y}
     root = formula(text)
     for node in g.walk(root, done=values):
-        rule = _EVALUATED.get(node.op)
-        args = [values[a] for a in node.args]
-        values[node] = operations.unary(node.op, *args) if rule is None else rule(operations, node, args)
+        values[node] = operation(operations, node, [values[a] for a in node.args])
     return values[root]
 
 
-def _extremum(o: Operations, node: Node, args: list[Any]) -> Any:
-    found = args[0]
-    for a in args[1:]:
-        found = o.extremum(node.op, found, a)
-    return found
+def _extremum(o: Any, node: Node, args: Sequence[Any]) -> Any:
+    return reduce(lambda a, b: o.extremum(node.op, a, b), args)
 
 
-_EVALUATED: Mapping[str, Callable[[Operations, Node, list[Any]], Any]] = {
+_RULES: Mapping[str, Callable[[Any, Node, Sequence[Any]], Any]] = {
     "const": lambda o, node, args: o.number(node.attr),
     "special": lambda o, node, args: o.special(node.attr),
     "add": lambda o, node, args: o.add(args),
@@ -105,6 +105,21 @@ _EVALUATED: Mapping[str, Callable[[Operations, Node, list[Any]], Any]] = {
     "pow": lambda o, node, args: o.power(*args),
     "maximum": _extremum,
     "minimum": _extremum,
+    "cast": lambda o, node, args: o.cast(args[0], node.attr),
+    **{name: lambda o, node, args: o.compare(node.op, *args) for name in g.COMPARISONS},
 }
+SCALAR = UNARY | _RULES.keys()  # operations whose value at a place is one of the arguments' values there
 
-__all__ = ["COMPUTED", "FUNCTIONS", "Operations", "X", "Y", "applied", "evaluated", "formula", "spelled_out"]
+__all__ = [
+    "COMPUTED",
+    "FUNCTIONS",
+    "SCALAR",
+    "Operations",
+    "X",
+    "Y",
+    "applied",
+    "evaluated",
+    "formula",
+    "operation",
+    "spelled_out",
+]

@@ -13,8 +13,9 @@ from fractions import Fraction
 from itertools import product as pairs
 from typing import Any
 
+from redalg.graph.formula import operation
 from redalg.graph.masked import is_masked, made, split_exponent
-from redalg.graph.node import COMPARISONS, UNARY, Node, leaves, state, walk
+from redalg.graph.node import Node, leaves, state, walk
 from redalg.numeric.exact_numbers import Number, arithmetic
 
 At = Mapping[str, int]
@@ -146,14 +147,9 @@ class Exact:
         self.sizes.update(made(fresh))
 
     def _compute(self, node: Node, at: At) -> Number:
-        op = node.op
-        if op in _RULES:
-            return _RULES[op](self, node, at)
-        if op in UNARY:
-            return self.numbers.map(op, self.value(node.args[0], at))
-        if op in COMPARISONS:
-            return self.numbers.compare(op, *(self.value(a, at) for a in node.args))
-        raise NotImplementedError(f"no exact rule for the operation {op!r}")
+        if node.op in _RULES:
+            return _RULES[node.op](self, node, at)
+        return operation(self.numbers, node, [self.value(a, at) for a in node.args])
 
     # --- leaves and maps ---------------------------------------------------------------------------------------------
 
@@ -169,14 +165,9 @@ class Exact:
                 value = value[i]
         return self.numbers.admit(value)
 
-    def _special(self, node: Node, at: At) -> Number:
-        mp = self.numbers.mp
-        named = {"oo": mp.inf, "-oo": mp.ninf, "nan": mp.nan, "pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}
-        return named[node.attr]
-
     def _exp(self, node: Node, at: At) -> Number:
         arg = self.value(node.args[0], at)
-        return self.numbers.map("exp", self._resolved(node.args[0], at) if self.numbers.is_nan(arg) else arg)
+        return self.numbers.unary("exp", self._resolved(node.args[0], at) if self.numbers.is_nan(arg) else arg)
 
     def _resolved(self, arg: Node, at: At) -> Number:
         """The argument of an exp under the rule of masked elements (see `redalg.graph.masked.split_exponent`)."""
@@ -209,7 +200,7 @@ class Exact:
             return (any if kind == "any" else all)(bool(e) for e in elements)
         if kind in ("argmax", "argmin"):
             return self._position(kind, elements)
-        return self.numbers.extremum(kind, elements)
+        return self.numbers.extremum(kind, *elements)
 
     def _elements(self, body: Node, axes: Sequence[str], at: At) -> list[Number]:
         """The body along the axes, row-major."""
@@ -219,7 +210,7 @@ class Exact:
     def _position(self, kind: str, elements: Sequence[Number]) -> Fraction:
         if not elements:
             return Fraction(-1)
-        best = self.numbers.extremum(kind[3:], elements)
+        best = self.numbers.extremum(kind[3:], *elements)
         if self.numbers.is_nan(best):
             return Fraction(next(i for i, e in enumerate(elements) if self.numbers.is_nan(e)))
         return Fraction(next(i for i, e in enumerate(elements) if self.numbers.compare("eq", e, best)))
@@ -275,24 +266,16 @@ def _combiner(monoid: Any, outer: Exact) -> Callable[[Sequence[Number], Sequence
 
 
 _RULES: dict[str, Callable[[Exact, Node, At], Number]] = {
-    "const": lambda self, node, at: node.attr,
-    "special": Exact._special,
     "true": lambda self, node, at: True,
     "false": lambda self, node, at: False,
     "tensor": Exact._leaf,
     "state": Exact._leaf,
     "index": lambda self, node, at: Fraction(at[node.attr] + self.offsets.get(node.attr, 0)),
     "size": lambda self, node, at: Fraction(self.sizes[node.attr]),
-    "add": lambda self, node, at: self.numbers.add(self.value(a, at) for a in node.args),
-    "mul": lambda self, node, at: self.numbers.mul(self.value(a, at) for a in node.args),
-    "pow": lambda self, node, at: self.numbers.power(*(self.value(a, at) for a in node.args)),
-    "maximum": lambda self, node, at: self.numbers.extremum("max", [self.value(a, at) for a in node.args]),
-    "minimum": lambda self, node, at: self.numbers.extremum("min", [self.value(a, at) for a in node.args]),
     "where": lambda self, node, at: self.value(node.args[1 if self.value(node.args[0], at) else 2], at),
     "and": lambda self, node, at: all(bool(self.value(a, at)) for a in node.args),
     "or": lambda self, node, at: any(bool(self.value(a, at)) for a in node.args),
     "not": lambda self, node, at: not self.value(node.args[0], at),
-    "cast": lambda self, node, at: self.numbers.cast(self.value(node.args[0], at), node.attr),
     "exp": Exact._exp,
     "reduce": Exact._reduce,
 }

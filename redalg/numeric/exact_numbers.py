@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import numbers
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from math import isqrt
 from typing import Any
@@ -68,6 +68,14 @@ class ExactArithmetic:
             return self.mp.mpf(x.numerator) / x.denominator
         return x
 
+    def number(self, value: Fraction) -> Fraction:
+        return value
+
+    def special(self, name: str) -> Number:
+        if name == "i":
+            return self.mp.mpc(0, 1)
+        return +getattr(self.mp, name) if name in ("pi", "e") else self.mp.mpf(name.replace("oo", "inf"))
+
     def rational(self, x: Any) -> Fraction:
         """A finite mpf as the rational it holds; magnitudes outside 2^±5000 are cut there."""
         sign, mantissa, exponent, bits = x._mpf_
@@ -125,15 +133,16 @@ class ExactArithmetic:
             return start if exact is None else exact
         return functools.reduce(op, rest if exact is None or exact == start else [*rest, self.inexact(exact)])
 
-    def extremum(self, kind: str, values: Iterable[Number]) -> Number:
+    def extremum(self, kind: str, *values: Number) -> Number:
         """Largest (or smallest) value; NaN if there is one; the infinite identity of nothing."""
+        largest = kind in ("max", "maximum")
         best: Number = None
         for v in values:
             if self.is_nan(v):
                 return v
-            if best is None or (self.compare("lt", best, v) if kind == "max" else self.compare("lt", v, best)):
+            if best is None or (self.compare("lt", best, v) if largest else self.compare("lt", v, best)):
                 best = v
-        return best if best is not None else self.ninf if kind == "max" else self.inf
+        return best if best is not None else self.ninf if largest else self.inf
 
     def power(self, base: Number, exponent: Number) -> Number:
         base = Fraction(base) if isinstance(base, bool) else base
@@ -173,7 +182,7 @@ class ExactArithmetic:
         if isinstance(base, Fraction) and isinstance(exponent, Fraction):
             bits = base.numerator.bit_length() + base.denominator.bit_length()
             if abs(exponent) * bits < _LARGEST_EXPONENT:
-                root = _exact_root(base, exponent.denominator)
+                root = exact_root(base, exponent.denominator)
                 if root is not None:
                     return root**exponent.numerator
         if self.mp.mag(self.inexact(exponent)) > _LARGEST_LOGARITHM:
@@ -197,7 +206,7 @@ class ExactArithmetic:
 
     # --- maps --------------------------------------------------------------------------------------------------------
 
-    def map(self, name: str, x: Number) -> Number:
+    def unary(self, name: str, x: Number) -> Number:
         x = Fraction(x) if isinstance(x, bool) else x
         if self.is_nan(x):
             return x
@@ -220,7 +229,7 @@ class ExactArithmetic:
         if not row.mpmath:
             at_infinity = not self.is_complex(x) and mp.isinf(x)
             formula = row.computed or row.equal
-            return self._of_table(row.limits[x > 0]) if at_infinity else evaluated(formula, _Formulas(self), x)
+            return self._of_table(row.limits[x > 0]) if at_infinity else evaluated(formula, self, x)
         if name in _PERIODIC and mp.isinf(x):
             return self.nan
         try:
@@ -265,7 +274,7 @@ def _too_far(name: str, bits: int) -> RedalgError:
     )
 
 
-def _exact_root(base: Fraction, degree: int) -> Fraction | None:
+def exact_root(base: Fraction, degree: int) -> Fraction | None:
     """The rational degree-th root of a positive rational (any sign for degree 1), or None."""
     if degree == 1:
         return base
@@ -276,14 +285,9 @@ def _exact_root(base: Fraction, degree: int) -> Fraction | None:
 def _integer_root(n: int, degree: int) -> int | None:
     if n.bit_length() <= degree:  # less than 2^degree
         return n if n < 2 else None
-    if degree == 2:
-        root = isqrt(n)
-    else:
-        low, high = 0, 1 << -(-n.bit_length() // degree)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if middle**degree <= n else (low, middle - 1)
-        root = low
+    root = isqrt(n) if degree == 2 else 1 << -(-n.bit_length() // degree)  # from above, by Newton's steps
+    while (less := ((degree - 1) * root + n // root ** (degree - 1)) // degree) < root:
+        root = less
     return root if root**degree == n else None
 
 
@@ -328,31 +332,3 @@ _RATIONAL_MAPS: dict[str, Callable[[ExactArithmetic, Number], Number]] = {
     "im": lambda a, x: x.imag if a.is_complex(x) else Fraction(0),
     "pow2": _pow2,
 }
-
-
-class _Formulas:
-    """Formulas of the table in exact arithmetic."""
-
-    def __init__(self, a: ExactArithmetic) -> None:
-        self.a = a
-
-    def number(self, value: Fraction) -> Number:
-        return value
-
-    def special(self, name: str) -> Number:
-        return self.a.mp.mpf({"oo": "inf", "-oo": "-inf"}.get(name, name)) if name != "pi" else +self.a.mp.pi
-
-    def add(self, terms: Sequence[Number]) -> Number:
-        return self.a.add(terms)
-
-    def mul(self, factors: Sequence[Number]) -> Number:
-        return self.a.mul(factors)
-
-    def power(self, base: Number, exponent: Number) -> Number:
-        return self.a.power(base, exponent)
-
-    def extremum(self, op: str, a: Number, b: Number) -> Number:
-        return self.a.extremum(op[:3], [a, b])
-
-    def unary(self, name: str, x: Number) -> Number:
-        return self.a.map(name, x)

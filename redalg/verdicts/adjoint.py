@@ -6,9 +6,9 @@ equality in a condition gives NaN, which drops the stream.
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,10 @@ from redalg.graph.formula import evaluated
 from redalg.graph.functions import FUNCTIONS, INTEGERS
 from redalg.graph.node import COMPARISONS, UNARY, Node, walk
 from redalg.verdicts import numbers as scalar
-from redalg.verdicts.evaluate import Evaluation, Unsupported, Value, align, vectorised
+from redalg.verdicts.evaluate import FOLDS, PLUS, TIMES, Evaluation, Unsupported, Value, align, vectorised
 from redalg.verdicts.numbers import NAN, Number, Numbers
 
 ZERO, ONE = Fraction(0), Fraction(1)
-_PLUS, _TIMES = vectorised(scalar.plus, 2), vectorised(scalar.times, 2)
 _STEPS = frozenset({"argmax", "argmin", "any", "all", "topk_indices"})
 
 
@@ -66,11 +65,11 @@ class Backward:
         own_array, own = self.evaluation.memo[node]
         extra = tuple(i for i, a in enumerate(axes) if a not in own)
         for i in reversed(extra):
-            array = np.asarray(_reduce_plus(array, i), dtype=object)
+            array = np.asarray(FOLDS["sum"].reduce(array, axis=i), dtype=object)
         kept = tuple(a for a in axes if a in own)
         array = np.broadcast_to(align((array, kept), own), own_array.shape)
         present = self.adjoint.get(node)
-        self.adjoint[node] = array if present is None else _PLUS(present, array)
+        self.adjoint[node] = array if present is None else PLUS(present, array)
 
     def _shares(self, node: Node, adjoint: np.ndarray, axes: tuple[str, ...]) -> list[tuple[Node, Value]]:
         if node.op == "reduce":
@@ -83,7 +82,7 @@ class Backward:
             if argument not in self.active or (node.op == "where" and k == 0) or node.op in COMPARISONS:
                 continue
             local = self._local(node, k, values, result)
-            shares.append((argument, (adjoint if local is None else _TIMES(adjoint, local), axes)))
+            shares.append((argument, (adjoint if local is None else TIMES(adjoint, local), axes)))
         if node.op == "where" and node.args[0] in self.active:
             shares = [(a, (self._guard(node.args[0], array, axes), ax)) for a, (array, ax) in shares]
             self._require_decided(node, adjoint)
@@ -95,10 +94,7 @@ class Backward:
             return None
         if op == "mul":
             others = [v for i, v in enumerate(values) if i != k]
-            product = others[0]
-            for v in others[1:]:
-                product = _TIMES(product, v)
-            return product
+            return functools.reduce(TIMES, others)
         if op == "pow":
             rule = _power_base if k == 0 else _power_exponent
             return vectorised(lambda b, e, y: rule(b, e, y, numbers), 3)(*values, result)
@@ -130,7 +126,7 @@ class Backward:
                 mask, own = self._strict(a, b, self.evaluation.memo[node][1])
                 if not set(own) <= set(axes):
                     raise Unsupported("a condition inside a reduction inside a condition")
-                array = _TIMES(array, align((mask, own), axes))
+                array = TIMES(array, align((mask, own), axes))
         return array
 
     @staticmethod
@@ -153,11 +149,11 @@ class Backward:
         rows, rest = self.evaluation.rows(node, value)
         if kind == "sum":
             local = np.full(rows.shape, ONE, dtype=object)
-            weights = _TIMES(adjoint[..., None], local)
+            weights = TIMES(adjoint[..., None], local)
         elif kind == "prod":
-            weights = _TIMES(adjoint[..., None], _others_product(rows))
+            weights = TIMES(adjoint[..., None], _others_product(rows))
         elif kind in ("max", "min"):
-            weights = _TIMES(adjoint[..., None], _one_hot(rows, "maximum" if kind == "max" else "minimum"))
+            weights = TIMES(adjoint[..., None], _one_hot(rows, "maximum" if kind == "max" else "minimum"))
         elif kind in _STEPS:
             raise Unsupported("a step function of the stream")
         else:
@@ -168,10 +164,6 @@ class Backward:
         names = (*rest, *reduced)
         order = sorted(range(len(names)), key=names.__getitem__)
         return [(body, (full.transpose(order), tuple(names[i] for i in order)))]
-
-
-def _reduce_plus(array: np.ndarray, axis: int) -> Any:
-    return np.frompyfunc(scalar.plus, 2, 1).reduce(array, axis=axis)
 
 
 def _others_product(rows: np.ndarray) -> np.ndarray:

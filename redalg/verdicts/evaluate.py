@@ -6,6 +6,7 @@ the streams that are evaluated side by side.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from redalg.algebra.work import spend
+from redalg.graph.formula import SCALAR, operation
 from redalg.graph.masked import is_statistic
-from redalg.graph.node import COMPARISONS, UNARY, Node, walk
+from redalg.graph.node import Node, walk
 from redalg.verdicts import numbers as scalar
 from redalg.verdicts.numbers import NAN, Number, Numbers
 
@@ -49,8 +51,15 @@ def vectorised(f: Callable[..., Any], arguments: int) -> Callable[..., np.ndarra
     return apply
 
 
-_PLUS, _TIMES = vectorised(scalar.plus, 2), vectorised(scalar.times, 2)
-_FOLDS = {
+PLUS, TIMES = vectorised(scalar.plus, 2), vectorised(scalar.times, 2)
+_CHAINS = {
+    "add": PLUS,
+    "mul": TIMES,
+    "and": vectorised(scalar.conjunction, 2),
+    "or": vectorised(scalar.disjunction, 2),
+}
+_CHOICES = {"where": vectorised(scalar.select, 3), "not": vectorised(scalar.negation, 1)}
+FOLDS = {
     "sum": np.frompyfunc(scalar.plus, 2, 1),
     "prod": np.frompyfunc(scalar.times, 2, 1),
     "max": np.frompyfunc(lambda a, b: scalar.extremum("maximum", a, b), 2, 1),
@@ -124,31 +133,14 @@ class Evaluation:
         arrays = [align(a, axes) for a in args]
         if op == "exp" and node.args[0].op == "add":
             return self._exp_of_sum(node, args[0])
-        return self._pointwise(node)(*arrays), axes
-
-    def _pointwise(self, node: Node) -> Callable[..., np.ndarray]:
-        op, numbers = node.op, self.numbers
-        if op in ("add", "mul"):
-            step = _PLUS if op == "add" else _TIMES
-            return lambda *a: _chain(step, a)
-        if op == "pow":
-            return vectorised(lambda b, e: scalar.power(b, e, numbers), 2)
-        if op in UNARY:
-            return vectorised(lambda x: scalar.unary(op, x, numbers), 1)
-        if op in ("maximum", "minimum"):
-            return lambda *a: _chain(vectorised(lambda x, y: scalar.extremum(op, x, y), 2), a)
-        if op == "where":
-            return vectorised(scalar.select, 3)
-        if op in COMPARISONS:
-            return vectorised(lambda a, b: scalar.compare(op, a, b), 2)
-        if op in ("and", "or"):
-            step = vectorised(scalar.conjunction if op == "and" else scalar.disjunction, 2)
-            return lambda *a: _chain(step, a)
-        if op == "not":
-            return vectorised(scalar.negation, 1)
-        if op == "cast":
-            return vectorised(lambda x: scalar.cast(node.attr, x), 1)
-        raise Unsupported(f"the operation {op}")
+        if op in _CHAINS:
+            return functools.reduce(_CHAINS[op], arrays), axes
+        if op in _CHOICES:
+            return _CHOICES[op](*arrays), axes
+        if op not in SCALAR:
+            raise Unsupported(f"the operation {op}")
+        formulas = scalar.Formulas(self.numbers)
+        return vectorised(lambda *x: operation(formulas, node, x), len(arrays))(*arrays), axes
 
     def _exp_of_sum(self, node: Node, total: Value) -> Value:
         """exp(u - max u) is 0 where u is -inf, whatever the statistics are unless NaN comes in."""
@@ -202,11 +194,11 @@ class Evaluation:
     def _reduce(self, node: Node, body: Value) -> Value:
         kind = node.attr.kind
         array, rest = self.rows(node, body)
-        if kind in _FOLDS:
+        if kind in FOLDS:
             if array.shape[-1] == 0:
                 return np.full(array.shape[:-1], _EMPTY[kind], dtype=object), rest
             with np.errstate(all="ignore"):
-                folded = _FOLDS[kind].reduce(array, axis=-1)
+                folded = FOLDS[kind].reduce(array, axis=-1)
             return np.asarray(folded, dtype=object).reshape(array.shape[:-1]), rest
         if kind in ("argmax", "argmin"):
             ranked = rank_rows(array, 1, "maximum" if kind == "argmax" else "minimum")
@@ -221,13 +213,6 @@ class Evaluation:
             chosen = values if kind == "topk_values" else places
             return chosen.transpose(order), tuple(axes[i] for i in order)
         raise Unsupported(f"the reduction {kind}")
-
-
-def _chain(step: Callable[..., np.ndarray], arrays: tuple[np.ndarray, ...]) -> np.ndarray:
-    result = arrays[0]
-    for array in arrays[1:]:
-        result = step(result, array)
-    return result
 
 
 def rank_rows(array: np.ndarray, k: int, op: str) -> tuple[np.ndarray, np.ndarray]:

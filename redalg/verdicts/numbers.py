@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Protocol
 
 from redalg.graph.formats import cast_fraction
 from redalg.graph.functions import FUNCTIONS
+from redalg.numeric.exact_numbers import arithmetic, exact_root
 from redalg.verdicts.balls import Ball, BallNumbers, hull
 from redalg.verdicts.residues import FieldNumbers, NeedsEnclosures, Residue
 
 Number = Any  # Fraction | Residue | Ball | float (not finite)
 Truth = bool | None
 NAN = math.nan
+RATIONAL = arithmetic(10)  # of which maps that keep rationals are taken
 LONGEST = 1 << 15  # bits of a rational; a longer one is not decided: nobody reads a witness that has it
 
 
@@ -42,18 +43,6 @@ def is_finite(value: Number) -> bool:
     return not isinstance(value, float)
 
 
-_EXACT: dict[str, Callable[[Fraction], Fraction]] = {
-    "abs": abs,
-    "sign": lambda x: Fraction((x > 0) - (x < 0)),
-    "relu": lambda x: x if x > 0 else Fraction(0),
-    "floor": lambda x: Fraction(math.floor(x)),
-    "ceil": lambda x: Fraction(math.ceil(x)),
-    "conj": lambda x: x,
-    "re": lambda x: x,
-    "im": lambda x: Fraction(0),
-}
-
-
 def unary(op: str, x: Number, numbers: Numbers) -> Number:
     """One function of one argument.
 
@@ -65,8 +54,8 @@ def unary(op: str, x: Number, numbers: Numbers) -> Number:
     if isinstance(x, (bool, int)):
         x = Fraction(x)
     if isinstance(x, Fraction):
-        if op in _EXACT:
-            return _EXACT[op](x)
+        if FUNCTIONS[op].exact:
+            return RATIONAL.unary(op, x)
         if x in FUNCTIONS[op].values:
             return FUNCTIONS[op].values[x]
     if op in ("conj", "re"):
@@ -77,11 +66,11 @@ def unary(op: str, x: Number, numbers: Numbers) -> Number:
 
 
 def _constant_on(op: str, x: Ball) -> Number:
-    lo, hi = (_EXACT[op](end) for end in x.bounds())
+    lo, hi = (RATIONAL.unary(op, end) for end in x.bounds())
     return lo if lo == hi else NAN
 
 
-def cast(name: str, x: Number) -> Number:
+def cast(x: Number, name: str) -> Number:
     """One rounding to a narrow format; undecided where an enclosure straddles a rounding boundary."""
     if isinstance(x, float):
         return x
@@ -107,10 +96,9 @@ def power(base: Number, exponent: Number, numbers: Numbers) -> Number:
             return Fraction(0) if positive else NAN
         if base < 0:
             return NAN
-        if isinstance(exponent, Fraction):
-            exact = _exact_root(base, exponent)
-            if exact is not None:
-                return exact
+        root = exact_root(base, exponent.denominator) if isinstance(exponent, Fraction) else None
+        if root is not None:
+            return root**exponent.numerator
     return numbers.root(base, exponent)
 
 
@@ -149,24 +137,6 @@ def _infinite_power(base: Number, exponent: Number) -> Number:
     if isinstance(base, float) and isinstance(exponent, Fraction) and base > 0:
         return math.inf if exponent > 0 else Fraction(0)
     return NAN
-
-
-def _exact_root(base: Fraction, exponent: Fraction) -> Fraction | None:
-    n = exponent.denominator
-    roots = [_integer_root(v, n) for v in (base.numerator, base.denominator)]
-    if roots[0] is None or roots[1] is None:
-        return None
-    return Fraction(roots[0], roots[1]) ** exponent.numerator
-
-
-def _integer_root(value: int, n: int) -> int | None:
-    if n == 2:
-        root = math.isqrt(value)
-        return root if root * root == value else None
-    if value.bit_length() > 900:
-        return None
-    guess = round(value ** (1.0 / n)) if value.bit_length() < 1000 else 0
-    return next((r for r in (guess - 1, guess, guess + 1) if r >= 0 and r**n == value), None)
 
 
 def times(a: Number, b: Number) -> Number:
@@ -255,12 +225,14 @@ def extremum(op: str, a: Number, b: Number) -> Number:
 
 
 class Formulas:
-    """Formulas of the table of functions in a mode of evaluation."""
+    """What a node needs of an arithmetic, in a mode of evaluation."""
 
     add = staticmethod(lambda terms: functools.reduce(plus, terms))
     mul = staticmethod(lambda factors: functools.reduce(times, factors))
     number = staticmethod(Fraction)
     extremum = staticmethod(extremum)
+    compare = staticmethod(compare)
+    cast = staticmethod(cast)
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers

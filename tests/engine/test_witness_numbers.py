@@ -83,6 +83,13 @@ def test_enclosures_contain_the_value(name: str, x: Fraction) -> None:
         assert high - low < Fraction(1, 10**70) * (1 + abs(low))
 
 
+@given(st.fractions(min_value=0, max_denominator=10**9), st.integers(2, 9), st.integers(0, 400))
+def test_rational_roots_are_found_however_long(root: Fraction, degree: int, longer: int) -> None:
+    root *= Fraction(3) ** longer
+    assert power(root**degree, Fraction(1, degree), balls) == root
+    assert not root or isinstance(power(2 * root**degree, Fraction(1, degree), balls), Ball)
+
+
 def test_undecided_orders_stay_undecided() -> None:
     root = power(Fraction(2), Fraction(1, 2), balls)
     square = root * root
@@ -90,7 +97,7 @@ def test_undecided_orders_stay_undecided() -> None:
     low, high = extremum("maximum", square, Fraction(2)).bounds()
     assert low <= 2 <= high
     assert is_nan(unary("sign", square - Fraction(2), balls))
-    assert cast("int8", root) == 1 and is_nan(cast("int8", square + Fraction(1, 2)))
+    assert cast(root, "int8") == 1 and is_nan(cast(square + Fraction(1, 2), "int8"))
     assert closed_form(root, {}, 10) ** 2 == 2 and closed_form(square * square, {}, 2) is None
 
 
