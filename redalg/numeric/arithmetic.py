@@ -73,7 +73,7 @@ class Arithmetic:
         if self.exact:
             return Fraction(value) if np.isfinite(float(value)) else value
         if isinstance(value, Fraction):
-            return value.numerator if value.denominator == 1 else _nearest_float(value)
+            return value.numerator if value.denominator == 1 else integers.nearest_float(value)
         return value
 
     def constant(self, value: Any) -> Array:
@@ -220,13 +220,6 @@ def _integer_power(base: Any, e: int) -> Any:
         if e:
             square = np.multiply(square, square)
     return result if result is not None else np.multiply(base, 0) + 1
-
-
-def _nearest_float(value: Fraction) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def _exact_divide(a: Any, b: Any) -> Any:

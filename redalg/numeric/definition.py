@@ -5,7 +5,6 @@ This is what every other way of computing a spec is compared with. It works in f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from redalg.numeric.binding import Bound, bind, result_flows, with_unnamed
 from redalg.numeric.casts import cast_array
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.exact import Exact
-from redalg.numeric.integers import EXACT, Beyond, as_float, within
+from redalg.numeric.integers import EXACT, Beyond, as_float, nearest_float, within
 from redalg.numeric.maps import FLOAT_MAPS
 
 if TYPE_CHECKING:
@@ -119,17 +118,11 @@ def _rounded_once(spec: Spec, bound: Bound) -> dict[str, Any]:
     for name, value in _exact_outputs(spec, bound).items():
         if value.dtype == object:
             whole = flow[name].kind == "i" and all(isinstance(v, Fraction) for v in value.flat)
-            kept = np.array([int(v) if whole else _as_float(v) for v in value.flat], dtype=object).reshape(value.shape)
+            kept = np.array([(int if whole else nearest_float)(v) for v in value.flat], dtype=object)
+            kept = kept.reshape(value.shape)
             value = kept if whole else kept.astype(np.float64)
         results[name] = bound.origin.restore(finished(value, flow[name].dtype))
     return results
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -195,6 +195,14 @@ def as_float(x: Any, dtype: Any) -> Any:
     return _QUOTIENT(x, 1).astype(dtype)
 
 
+def nearest_float(value: Any) -> float:
+    """An exact number, rounded once; beyond the largest float infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
 def within(x: Array, what: str, where: str) -> Array:
     """The integers as int64. Raises: RedalgError where one is outside."""
     x = fitted(x.astype(object) if x.dtype == np.uint64 else x)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import mpmath
 
-from redalg.graph.formula import evaluated
+from redalg.graph.formula import Operations, evaluated
 from redalg.graph.functions import FUNCTIONS, Function
 
 # name -> (bits of significand, least exponent of a normal number, largest finite value, saturates)
@@ -28,15 +28,11 @@ NARROW: dict[str, tuple[int, int, float, bool]] = {
 }
 
 
-class Arithmetic(Protocol):
+class Arithmetic(Operations, Protocol):
     """What `redalg.testing.evaluator.Evaluator` needs of a number system. Booleans are `True`, `False` or `None`
     ("cannot be told", only in arithmetics with error bounds)."""
 
     def number(self, value: Any) -> Any: ...
-    def add(self, terms: Sequence[Any]) -> Any: ...
-    def mul(self, factors: Sequence[Any]) -> Any: ...
-    def pow(self, base: Any, exponent: Any) -> Any: ...
-    def unary(self, name: str, a: Any) -> Any: ...
     def less(self, a: Any, b: Any, or_equal: bool) -> bool | None: ...
     def equal(self, a: Any, b: Any) -> bool | None: ...
     def hull(self, a: Any, b: Any) -> Any: ...
@@ -98,9 +94,6 @@ class Digits:
         return reduce(lambda a, b: a * b, map(self.wide, factors))
 
     def power(self, base: Any, exponent: Any) -> Any:
-        return self.pow(base, exponent)
-
-    def pow(self, base: Any, exponent: Any) -> Any:
         if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
             if base == 0 and exponent < 0:
                 return self.context.inf

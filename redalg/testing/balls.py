@@ -150,7 +150,7 @@ class Balls:
             result = _guard(mid, rad + self.u * (abs(mid) + rad) + self.tiny)
         return result
 
-    def pow(self, base: Ball, exponent: Ball) -> Ball:
+    def power(self, base: Ball, exponent: Ball) -> Ball:
         if exponent.rad:
             return self.unary("exp", self.mul([exponent, self.unary("log", base)]))
         e = exponent.mid
@@ -185,9 +185,6 @@ class Balls:
         if name in COMPUTED:
             return evaluated(COMPUTED[name], self, a)
         return self._smooth(name, a)
-
-    def power(self, base: Ball, exponent: Ball) -> Ball:
-        return self.pow(base, exponent)
 
     def special(self, name: str) -> Ball:
         return Ball(getattr(math, name), self.u * getattr(math, name))

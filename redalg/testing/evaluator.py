@@ -79,7 +79,7 @@ class Evaluator:
         if op == "mul":
             return ar.mul(args)
         if op == "pow":
-            return ar.pow(*args)
+            return ar.power(*args)
         if op in UNARY:
             return ar.unary(op, args[0])
         if op in ("maximum", "minimum"):

@@ -62,7 +62,7 @@ class Reader:
     def _apply(self, kind: str, args: list[Any]) -> Any:
         ar = self.arithmetic
         if kind in ("Add", "Mul", "Pow"):
-            return {"Add": lambda: ar.add(args), "Mul": lambda: ar.mul(args), "Pow": lambda: ar.pow(*args)}[kind]()
+            return {"Add": lambda: ar.add(args), "Mul": lambda: ar.mul(args), "Pow": lambda: ar.power(*args)}[kind]()
         if kind in EXTREMA:
             return Evaluator(ar, {}, {}).extremum(EXTREMA[kind], args)
         if kind in COMPARISONS:

@@ -55,7 +55,7 @@ class Watchful(Balls):
             return result
         return Ball(result.mid, result.rad + len(sizes) * self.tiny * large)  # underflow before the large factors
 
-    def pow(self, base: Ball, exponent: Ball) -> Ball:
+    def power(self, base: Ball, exponent: Ball) -> Ball:
         e = exponent.mid
         near_zero = base.rad > 0 and base.low <= 0 <= base.high
         if near_zero and 0 < e < 1 and not exponent.rad and not math.isinf(base.rad):
@@ -64,7 +64,7 @@ class Watchful(Balls):
         if near_zero and (e < 0 or e != e or exponent.rad):
             return OPEN
         pole = base.mid == 0 == base.rad and e < 0
-        result = super().pow(base, exponent)
+        result = super().power(base, exponent)
         return self._watched(result, (base, exponent), not pole and self._beyond(result, (base, exponent)))
 
     def unary(self, name: str, a: Ball) -> Ball:

@@ -171,7 +171,7 @@ class RepeatingBalls(Repeating, Careful):
 
     def _power(self, value: Any, times: int) -> Any:
         ar: Any = self.arithmetic
-        return value if times == 1 else OPEN if times * ar.u > FIRST_ORDER else ar.pow(value, ar.number(times))
+        return value if times == 1 else OPEN if times * ar.u > FIRST_ORDER else ar.power(value, ar.number(times))
 
     def _placed(self, found: Any, values: Sequence[Any], times: Sequence[int], places: Sequence[int]) -> Any:
         at = int(found.mid)

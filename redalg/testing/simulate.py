@@ -114,7 +114,7 @@ class Machine:
         return [[v for v, _ in ranked], [i for _, i in ranked]]
 
     def _inverse(self, n: int) -> Any:
-        return self.arithmetic.pow(self.arithmetic.number(n), self.arithmetic.number(-1))
+        return self.arithmetic.power(self.arithmetic.number(n), self.arithmetic.number(-1))
 
     def _mean_anchor(self, anchor: MeanAnchor, parts: Parts, start: int, stop: int) -> Values:
         """A0 = the generator at the first position; A = A0 + shift, where the shift is measured at A0."""
@@ -251,7 +251,7 @@ class Machine:
         if ar.middle(old) == ar.middle(new) and bool(ar.equal(old, new)):
             return ar.number(int(anchor.divides))
         if anchor.divides:
-            return ar.mul([old, ar.pow(new, ar.number(-1))])
+            return ar.mul([old, ar.power(new, ar.number(-1))])
         return ar.add([new, ar.mul([ar.number(-1), old])])
 
     # --- values -----------------------------------------------------------------------------------------------

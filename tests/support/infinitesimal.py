@@ -75,7 +75,7 @@ class ComplexStep:
     def mul(self, factors: Sequence[Any]) -> Any:
         return math.prod(factors, start=complex(1))
 
-    def pow(self, base: Any, exponent: Any) -> Any:
+    def power(self, base: Any, exponent: Any) -> Any:
         if exponent.imag == 0 and exponent.real == int(exponent.real):
             return base ** int(exponent.real)
         return cmath.exp(exponent * cmath.log(base)) if base != 0 else complex(0)
@@ -119,7 +119,7 @@ class Duals(ComplexStep):
             total = Dual(total.value * f.value, total.value * f.slope + total.slope * f.value)
         return total
 
-    def pow(self, base: Any, exponent: Any) -> Any:
+    def power(self, base: Any, exponent: Any) -> Any:
         value = base.value**exponent.value
         slope = exponent.value * base.value ** (exponent.value - 1) * base.slope if base.slope else 0.0
         return Dual(value, slope + (value * math.log(base.value) * exponent.slope if exponent.slope else 0.0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.numeric.integers import as_float
+from redalg.numeric.integers import as_float, nearest_float
 from redalg.source.names import axis_name, local
 from redalg.streaming.tapes import kernels
 from redalg.streaming.tapes.printer import Printer
@@ -162,10 +162,3 @@ class Registers:
 def widest(kinds: Iterable[str]) -> str:
     """The kind that holds all of them: b(ool) < i(nt) < f(loat) < c(omplex)."""
     return max(kinds, key=RANK.__getitem__, default="i")
-
-
-def nearest_float(value: Fraction) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return np.inf if value > 0 else -np.inf
