@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from redalg.errors import NotDecomposable
     from redalg.form import Form
     from redalg.gradients.calls import Jvp, Vjp
-    from redalg.gradients.steps import Steps
     from redalg.graph.plan import Plan
-    from redalg.joint import Joint
     from redalg.kernels.cpu.grouped import GroupLift
     from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate
@@ -156,7 +154,7 @@ def cuda_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | N
     return CudaRun(form, schedule, deterministic, dump_after)
 
 
-def cuda_joint(joint: Joint | Steps, schedule: Any = None) -> Any:
+def cuda_joint(joint: Any, schedule: Any = None) -> Any:
     from redalg.kernels.cuda.joint import JointRun
 
     return JointRun(joint, schedule)

@@ -29,7 +29,33 @@ PASSES = 8  # over the data, at most: a derivative may read stage values of stag
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class Several:
+    """Specs in one call."""
+
+    apart: tuple[Spec, ...]
+
+    @cached_property
+    def spec(self) -> Spec:
+        """All outputs, over all tensors."""
+        return united(self.apart, {n: node for s in self.apart for n, node in s.outputs.items()})
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """Of the specs apart."""
+        return tuple(map(derived, self.apart))
+
+    def compile(self, target: str | None = None, schedule: Any = None) -> Any:
+        """One callable for all outputs, which gives a dict of them by name. `schedule`, on CUDA: of the rows of a
+        `Joint`; with one ({} for the best) the specs are not compared with what they are one after the other.
+
+        Raises: what `Form.compile` raises.
+        """
+        chosen = target or _hooks.best_target()
+        return _hooks.cuda_joint(self, schedule) if chosen == "cuda" else Apart(self.forms, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Joint(Several):
     """A spec of rows and specs of sums over these rows, in one call: ``joint.compile(target)(x=…)``.
 
     `apart`: the specs as they were, of the outputs that are joined here. `along`: the streamed axes of the rows.
@@ -49,17 +75,11 @@ class Joint:
     (['grad_x', 'grad_w'], [1.414, 1.414])
     """
 
-    apart: tuple[Spec, ...]
     along: tuple[str, ...]
     rows_spec: Spec
     sums_spec: Spec
     elements: Mapping[str, str]
     parts: str
-
-    @cached_property
-    def spec(self) -> Spec:
-        """All outputs, over all tensors."""
-        return united(self.apart, {n: node for s in self.apart for n, node in s.outputs.items()})
 
     @cached_property
     def rows(self) -> Form:
@@ -69,20 +89,6 @@ class Joint:
     def sums(self) -> Form:
         found = axes_of(self.sums_spec.outputs.values(), {a for d in self.sums_spec.tensors for a in d.axes})
         return derive_incremental(self.sums_spec, found[0] if len(found) == 1 else self.parts)
-
-    @cached_property
-    def forms(self) -> tuple[Form, ...]:
-        """Of the specs apart."""
-        return tuple(map(derived, self.apart))
-
-    def compile(self, target: str | None = None, schedule: Any = None) -> Any:
-        """One callable for all outputs, which gives a dict of them by name. `schedule`, on CUDA: of the rows; with one
-        ({} for the best) one reading is taken without comparing.
-
-        Raises: what `Form.compile` raises.
-        """
-        chosen = target or _hooks.best_target()
-        return _hooks.cuda_joint(self, schedule) if chosen == "cuda" else Apart(self.forms, chosen)
 
     def __repr__(self) -> str:
         return f"<{', '.join(self.spec.outputs)} in one reading along {','.join(self.along)}>"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from redalg import _hooks
 from redalg.engine.normalise import axes_of
 from redalg.form import Form
 from redalg.gradients.sums import total
@@ -22,14 +21,14 @@ from redalg.gradients.unit_axes import removable, without
 from redalg.graph import node as g
 from redalg.graph.contractions import contracts
 from redalg.graph.node import Node
-from redalg.joint import Apart, Joint, derived, united, units
+from redalg.joint import Joint, Several, derived, units
 from redalg.language.spec import Spec
 
 Nodes = Mapping[str, Node]
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Steps(Several):
     """Specs in one call that can share sums along the innermost axes: ``steps.compile(target)(x=…)``.
 
     `apart`: the specs as they were. `ways`: each a sequence of specs with the same outputs, in which later ones read
@@ -48,19 +47,8 @@ class Steps:
     [1.5, 1.5]
     """
 
-    apart: tuple[Spec, ...]
     ways: tuple[tuple[Spec, ...], ...]
     joint: Joint | None = None
-
-    @cached_property
-    def spec(self) -> Spec:
-        """All outputs, over all tensors."""
-        return united(self.apart, {n: node for s in self.apart for n, node in s.outputs.items()})
-
-    @cached_property
-    def forms(self) -> tuple[Form, ...]:
-        """Of the specs apart."""
-        return tuple(map(derived, self.apart))
 
     @cached_property
     def rows(self) -> Form:
@@ -90,15 +78,6 @@ class Steps:
     @cached_property
     def _narrowed(self) -> dict[frozenset[str], Steps | Joint | None]:
         return {}
-
-    def compile(self, target: str | None = None, schedule: Any = None) -> Any:
-        """One callable for all outputs, which gives a dict of them by name. `schedule`, on CUDA: {} takes the best way
-        without comparing it with the specs one after the other.
-
-        Raises: what `Form.compile` raises.
-        """
-        chosen = target or _hooks.best_target()
-        return _hooks.cuda_joint(self, schedule) if chosen == "cuda" else Apart(self.forms, chosen)
 
     def __repr__(self) -> str:
         return f"<{', '.join(self.spec.outputs)} in steps>"
