@@ -91,17 +91,30 @@ class _Watching:
         """What elements are centred on, where results take a power of it: a mean is its location and what is left of
         the elements, which shows nothing of how large they are."""
         for name, read in self._centred().items():
-            power = max([1.0, *map(_degree, self._results(name))])
+            among, results = self._among(name), self._results(name)
+            power = max([1.0, among, *map(_degree, results)])
             reach = max([self._leaf(n) for n in read], default=0.0)
-            if power > 1 and reach * power > RANGE[self.real][1]:
-                yield Watch(name, frozenset(n.attr.name for n in read), average=True, power=power)
+            factors = tuple(Factor(n.attr.name, False, 1.0) for n in read[:1]) if len(read) == 1 else ()
+            if among <= 1 or not _show_small(results) or self._bound(factors) * power >= RANGE[self.real][0]:
+                factors = ()
+            if power > 1 and (reach * power > RANGE[self.real][1] or factors):
+                reads = frozenset(n.attr.name for n in read)
+                yield Watch(
+                    name,
+                    reads,
+                    average=True,
+                    factors=factors,
+                    power=power,
+                    terms=1 + (among > 1),
+                    multiplied=bool(factors),
+                )
 
     def _centred(self) -> dict[str, list[Node]]:
         """The numbers of a state that no fold computes and that sums are about, with the tensors of one of these."""
         folded = {name.removesuffix("_b") for f in self.folds for name in f.names}
         sums = (f.bodies[0] for f in self.folds if isinstance(f.op, Sum) or f.op == COMPENSATED)
         read = {n.attr.name.removesuffix("_b"): leaves(b, "tensor") for b in sums for n in leaves(b, "state")}
-        plain = [n for n, part in self.parts.items() if part.kind == "f" and not (part.axes or part.top)]
+        plain = [n for n, part in self.parts.items() if part.kind == "f" and not part.top]
         return {n: read[n] for n in plain if n in read and n not in folded}
 
     def _part(self, fold: Fold) -> Part | None:
@@ -117,17 +130,21 @@ class _Watching:
         anchor = max([self._leaf(n) for n in read], default=0.0)
         least, most = RANGE[self.real]
         readers = self._readers(part.name)
-        power = max([1.0, *map(_degree, readers)])
+        among = self._among(part.name)
+        power = max([1.0, among, *map(_degree, readers)])
         average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
         above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
         factors = _factored(body) or _contracted(body)
-        smallest = -inf if product else self._smallest(factors)
+        multiplied = among > 1 and not any(f.centred for f in factors)  # else their location is looked at
+        smallest = -inf if product else self._bound(factors) if multiplied else self._smallest(factors)
         below = smallest * power < least and _show_small(readers)
         if not (above or below):
             return None
         reads = frozenset(n.attr.name for n in read)
-        held = (factors if below else ()), power
-        return Watch(part.name, reads, tuple(_positive(body)), average, *held, slack=0.0, product=product and below)
+        held = (factors if below else ()), power, 1 + (among > 1)  # a mean is two numbers
+        return Watch(
+            part.name, reads, tuple(_positive(body)), average, *held, product=product and below, multiplied=multiplied
+        )
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
         body = fold.bodies[0]
@@ -184,6 +201,25 @@ class _Watching:
             if degrees[own] and (len(degrees) > 1 or (degrees[own] > 1 or others) and n not in shown):
                 found = max(found, sum(degrees.values()) + (others > 0))
         return found
+
+    def _among(self, name: str) -> float:
+        """How many numbers of the state are multiplied or divided where results hide a product of a sum by others."""
+        shown = {n for r in self.program.results for n in _products(r.node, ("mul", "add"))}
+        found = 0.0
+        for n in self._results(name):
+            powers = [(b, d) for b, d in _quotients(n) if self._varies(b)]
+            degrees = [d for b, d in powers if b.op not in ONE and not b.is_boolean]
+            total = sum(map(abs, degrees))
+            cancels = min(degrees, default=0.0) < 0 < max(degrees, default=0.0) and total > SQUARE
+            if len(degrees) > 1 and (n not in shown or cancels) and any(_reads(b, (name,)) for b, _ in powers):
+                found = max(found, total)
+        return found
+
+    def _varies(self, node: Node) -> bool:
+        """Whether a factor is computed of the state, and not of counts of elements alone."""
+        names = [n.attr.name for n in leaves(node, "state")]
+        counts = all(n in SEEN or n in self.parts and self.parts[n].kind != "f" for n in names)
+        return not counts and not leaves(node, "tensor")
 
     def _results(self, name: str) -> list[Node]:
         """What results and exports compute of a part of the state, by themselves or from other exports."""
@@ -287,11 +323,11 @@ def _ends(program: Program) -> dict[str, str]:
     return found
 
 
-def _products(node: Node) -> Iterator[Node]:
+def _products(node: Node, through: tuple[str, ...] = ("mul",)) -> Iterator[Node]:
     """A result, and where it is a product what is multiplied first."""
     yield node
-    for n in node.args[1:] if node.op == "where" else node.args if node.op == "mul" else ():
-        yield from _products(n)
+    for n in node.args[1:] if node.op == "where" else node.args if node.op in through else ():
+        yield from _products(n, through if node.op != "mul" else ("mul",))
 
 
 def _powers(node: Node) -> Iterator[tuple[Node, float]]:
@@ -301,6 +337,17 @@ def _powers(node: Node) -> Iterator[tuple[Node, float]]:
             yield from _powers(n)
     elif node.op == "pow" and is_const(node.args[1]):
         yield from ((n, d * degree_of(node.args[1])) for n, d in _powers(node.args[0]) if node.args[1].attr > 0)
+    elif node.op not in ("const", "size"):
+        yield node, 1.0
+
+
+def _quotients(node: Node) -> Iterator[tuple[Node, float]]:
+    """The factors of a product, and the power of each, whichever its sign."""
+    if node.op == "mul":
+        for n in node.args:
+            yield from _quotients(n)
+    elif node.op == "pow" and is_const(node.args[1]):
+        yield from ((n, d * float(node.args[1].attr)) for n, d in _quotients(node.args[0]))
     elif node.op not in ("const", "size"):
         yield node, 1.0
 
