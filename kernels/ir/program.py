@@ -243,7 +243,7 @@ class Watch:
     of so many `terms` as large, which are to be in the range as well. `bounds`: what is multiplied to the terms of an
     extremum, up to 2^`slack`; they tell extrema of rows that are in the range (0 of a point that is met, an infinity of
     no elements) from those that left it. `product`: of all elements, which is below the range unless one of them is 0.
-    `multiplied`: results hide a product of it and others, so that its power is to be normal whatever its terms' signs.
+    Of a sum `terms` are 2 where results hide a product of it and others: its power is to be normal whatever the signs.
     """
 
     part: str
@@ -258,7 +258,6 @@ class Watch:
     bounds: tuple[Factor, ...] = ()
     slack: float = 0.0
     product: bool = False
-    multiplied: bool = False
 
     @property
     def low(self) -> bool:
@@ -268,7 +267,7 @@ class Watch:
     @property
     def least(self) -> float:
         """The power of it that is to be a normal number: sums of terms of both signs are small by themselves."""
-        powers = self.extremum or self.product or self.multiplied
+        powers = self.extremum or self.product or self.terms > 1
         return self.power if powers or all(f.degree % 2 == 0 for f in self.factors) else 1.0
 
 

@@ -106,7 +106,6 @@ class _Watching:
                     factors=factors,
                     power=power,
                     terms=1 + (among > 1),
-                    multiplied=bool(factors),
                 )
 
     def _centred(self) -> dict[str, list[Node]]:
@@ -142,9 +141,7 @@ class _Watching:
             return None
         reads = frozenset(n.attr.name for n in read)
         held = (factors if below else ()), power, 1 + (among > 1)  # a mean is two numbers
-        return Watch(
-            part.name, reads, tuple(_positive(body)), average, *held, product=product and below, multiplied=multiplied
-        )
+        return Watch(part.name, reads, tuple(_positive(body)), average, *held, product=product and below)
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
         body = fold.bodies[0]
