@@ -31,6 +31,19 @@ def test_a_run_gives_what_the_definition_gives(form: ra.Form) -> None:
     np.testing.assert_allclose(run(x=x), ra.reference(form.spec, x=x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("axes", ["c,d", "j,c", "j,c,d"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "mean", "max", "norm"])
+def test_axes_of_every_short_length_reduced_at_once(kind: str, axes: str) -> None:
+    spec = ra.parse(f"s = {kind}[{axes}](x[i,j,c,d]*w[j,c]); return y = x[i,j,c,d] - s, t = s")
+    run = ra.derive_incremental(spec, tuple(axes.split(","))).compile("numpy")
+    for i, j, c, d in itertools.product([0, 1, 2], repeat=4):
+        arrays = {"x": np.ones((i, j, c, d)), "w": np.ones((j, c))}
+        with np.errstate(all="ignore"):
+            expected, found = ra.reference(spec, **arrays), run(**arrays)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-12, strict=True)
+
+
 def test_out_receives_the_result(form: ra.Form) -> None:
     x, out = np.arange(12.0).reshape(3, 4), np.empty(3)
     assert form.compile("numpy")(x=x, out=out) is out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ Array = Any
 def _last(x: Array, axes: Sequence[int]) -> Array:
     """The reduced dimensions, row-major, as the last one."""
     moved = np.moveaxis(x, axes, range(-len(axes), 0)) if axes else x[..., None]
-    return moved.reshape(*moved.shape[: -len(axes)], -1) if len(axes) > 1 else moved
+    kept = moved.ndim - len(axes)
+    return moved.reshape(*moved.shape[:kept], prod(moved.shape[kept:])) if len(axes) > 1 else moved
 
 
 def _kept(x: Array, axes: Sequence[int]) -> Array:
