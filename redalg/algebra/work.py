@@ -30,6 +30,8 @@ NESTING = 220  # operations in one another without a stage between: what recursi
 CONSTANT = 1 << 16  # bits of a constant in a normal form
 SEARCH = 3_000_000  # operations on exact numbers in the search for one refusal's witness
 INVARIANCE = 20_000  # products in showing that something does not depend on one stage value
+STAGES = 10_000  # of those for all stage values, in each half of a gradient
+ADJOINT = 256  # parts of an adjoint that count where different conditions hold
 PROOF = 1  # steps for one of the checker's
 LAWS = 9_000_000  # operations in stating the laws of one form and testing them at points
 NODE = 18  # of those for a node that is rebuilt,
@@ -121,6 +123,7 @@ def parts() -> dict[str, int]:
 
 
 __all__ = [
+    "ADJOINT",
     "CONSTANT",
     "DERIVATION",
     "INFINITE",
@@ -137,6 +140,7 @@ __all__ = [
     "SLOT",
     "SLOTS",
     "SPEC",
+    "STAGES",
     "TERM",
     "VALUE",
     "VERDICT",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.algebra.work import STAGES, allowance
 from redalg.engine.normalise import axes_of
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -171,7 +172,8 @@ class Vjp(_Derivative):
     def _gradients(self, saves: Callable[[str], bool], reads_outputs: bool = True) -> dict[str, Node]:
         """Tensor -> its gradient; values are read where they are saved, outputs if at all."""
         spec, assume = self.spec, self.assumed
-        written, held = detached(list(spec.outputs.values()), self.where, assume)
+        with allowance(STAGES, "products of tangents"):
+            written, held = detached(list(spec.outputs.values()), self.where, assume)
         saved = self._stages.outputs().items()
         outputs = {written[n]: s for n, s in saved if reads_outputs and saves(s.name)}
 
@@ -186,7 +188,8 @@ class Vjp(_Derivative):
                 part = part.where(g.negate(masked_row(node)))
             cotangents.setdefault(written[node], Adjoint()).add(part)
         leaves = {Node("tensor", (), d): d for name in self.wrt for d in self._readings[self.wrt[name]]}
-        found = adjoints(cotangents, list(leaves), read, self._stages.reduced, self.where, assume)
+        with allowance(STAGES, "products of tangents"):
+            found = adjoints(cotangents, list(leaves), read, self._stages.reduced, self.where, assume)
         beside = {Node("tensor", (), d) for d in (s.leaf.attr for s in outputs.values())}
         beside |= {g.tensor(t, spec.output_axes[n]) for n, t in self.cotangents.items()}
         nodes = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from redalg.errors import RedalgError
+from redalg.algebra.work import ADJOINT
+from redalg.errors import RedalgError, Undecided
 from redalg.graph.node import Node
 from redalg.text.nodes import short
 
@@ -37,4 +38,15 @@ def check_differentiable(n: Node, where: str, assume: Collection[str]) -> None:
         )
 
 
-__all__ = ["ASSUMPTIONS", "STRAIGHT_THROUGH", "check_differentiable"]
+def check_parts(count: int, where: str) -> None:
+    """Raises: Undecided for an adjoint of more parts than its budget: each extremum of extrema may double them."""
+    if count > ADJOINT:
+        raise Undecided(
+            "a gradient through a long chain of extrema",
+            where,
+            f"a budget of {ADJOINT} parts of an adjoint that count where different conditions hold is spent",
+            "differentiate the stages in shorter chains, each a spec whose cotangent is the gradient of the next",
+        )
+
+
+__all__ = ["ASSUMPTIONS", "STRAIGHT_THROUGH", "check_differentiable", "check_parts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from redalg.gradients.refusals import check_differentiable
+from redalg.gradients.refusals import check_differentiable, check_parts
 from redalg.gradients.slopes import FLAT, FLAT_REDUCTIONS, Read, is_first, is_listed, of_factor, slopes
 from redalg.gradients.sums import Adjoint
 from redalg.gradients.tangent import is_invariant
@@ -24,7 +24,7 @@ def adjoints(
 
     `read` says how values are had (`redalg.gradients.slopes`), `streamed` are the axes that the spec streams over. A
     reduction that nothing depends on (`is_invariant`) passes nothing on.
-    Raises: RedalgError for what has no derivative.
+    Raises: RedalgError for what has no derivative; Undecided for more conditions than a budget.
     """
     roots = list(cotangents)
     moving = _moving(roots, leaves)
@@ -36,6 +36,7 @@ def adjoints(
         if n not in moving or n in leaves or not found[n] or is_invariant(roots, n, where, assume):
             continue
         check_differentiable(n, where, assume)
+        check_parts(len(found[n].parts), where)
         for a, part in _passed_on(n, found[n], read):
             if a in moving:
                 found[a].add(_summed(part, (n.axes | _reduced(n)) - a.axes, streamed))

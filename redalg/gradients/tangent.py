@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from redalg.algebra.work import INVARIANCE, Exhausted, allowance, spend
+from redalg.algebra.work import INVARIANCE, Exhausted, allowance, left, spend
 from redalg.gradients.refusals import check_differentiable
 from redalg.gradients.slopes import FLAT, FLAT_REDUCTIONS, is_first, is_listed, of_factor, slopes
 from redalg.gradients.sums import total
@@ -71,9 +71,10 @@ def is_invariant(roots: Collection[Node], n: Node, where: str, assume: Collectio
     """Whether no root depends on the value of a reduction, to first order: an algebraic identity.
 
     So it is for a maximum that only shifts exponents, and for the mean in a variance: the tangents of the roots along
-    a change of the node alone are multiplied out, and cancel. What takes too many products is not shown.
+    a change of the node alone are multiplied out, and cancel. What takes too many products, or more than an allowance
+    around it has left, is not shown.
     """
-    if n.op != "reduce" or n in roots:
+    if n.op != "reduce" or n in roots or not left():
         return False
     change, held = g.state("change", sorted(n.axes)), g.state("held", sorted(n.axes))
     try:

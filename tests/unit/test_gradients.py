@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.gradients import tangent
+from redalg.gradients import calls, tangent
 from redalg.graph import node as g
 
 INF = np.inf
@@ -236,11 +237,14 @@ def test_what_does_not_depend_is_zero_and_what_is_alike_is_repeated() -> None:
     assert nothing["y"].tolist() == [0.0, 0.0]
 
 
-def test_what_is_not_shown_is_differentiated_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("module", "budget"), [(tangent, "INVARIANCE"), (calls, "STAGES")])
+def test_what_is_not_shown_is_differentiated_all_the_same(
+    module: ModuleType, budget: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Showing that nothing depends on a stage value has a budget; the derivative is the same without."""
     softmax, x = ra.parse("m = max[j](x[j]); p = exp(x[j] - m); return y = p/sum[j](p)"), np.array([1.0, 3.0, 2.0])
     shown = softmax.vjp(given=())
-    monkeypatch.setattr(tangent, "INVARIANCE", 0)
+    monkeypatch.setattr(module, budget, 0)
     blind = softmax.vjp(given=())
     assert "argmax" in str(blind.specs["x"]) and "argmax" not in str(shown.specs["x"])
     found = [g(x=x, cotangents={"y": x**2}, target="numpy")["x"] for g in (shown, blind)]

@@ -133,3 +133,27 @@ def test_large_powers_of_stage_values_end(power: int) -> None:
     x = np.array([0.25, 0.75])
     for run in (form.compile("numpy"), form.compile("cpu")):
         assert run(x=x, z=x) == 1.0
+
+
+@pytest.mark.parametrize("stages", [24, 100])
+def test_gradients_of_chains_of_extrema_end_at_a_budget(stages: int) -> None:
+    """Every other stage an extremum: parts of its adjoint double."""
+    lines, last = [], "x[i,j]"
+    for k in range(stages):
+        kind, sign = ("mean", "-") if k % 2 else ("max", "/")
+        lines.append(f"s{k} = {kind}[j]({last}); y{k} = {last} {sign} s{k}")
+        last = f"y{k}"
+    with pytest.raises(ra.Undecided, match="a budget of 256 parts of an adjoint"):
+        ra.parse("; ".join([*lines, f"return y = {last}"])).vjp()
+
+
+@pytest.mark.parametrize("stage", ["logsumexp[j]({0})", "mean[j](({0} - mean[j]({0}))**2)"])
+def test_gradients_of_a_hundred_results_beside_one_another(stage: str) -> None:
+    outputs = ", ".join(f"y{k} = {stage.format(f'(x[i,j]*{k + 1} + 1)')}" for k in range(100))
+    spec, rng, step = ra.parse(f"return {outputs}"), np.random.default_rng(7), 1e-6
+    x, d = rng.uniform(-0.1, 0.1, (2, 3)), rng.standard_normal((2, 3))
+    cotangents = {n: rng.standard_normal(2) for n in spec.outputs}
+    found = spec.vjp()(x=x, cotangents=cotangents, target="numpy")["x"]
+    ends = [ra.reference(spec, x=x + sign * step * d) for sign in (1, -1)]
+    slope = sum(((ends[0][n] - ends[1][n]) @ c for n, c in cotangents.items()), 0.0) / (2 * step)
+    np.testing.assert_allclose((found * d).sum(), slope, rtol=1e-5)
