@@ -200,17 +200,20 @@ class _Watching:
         return found
 
     def _among(self, name: str) -> float:
-        """How many numbers of the state are multiplied or divided where results hide a product of a sum by others."""
+        """How many numbers of the state are multiplied or divided where results hide a product of a sum by others; half
+        a number more where one of them is multiplied by a count."""
         shown = {n for r in self.program.results for n in _products(r.node, ("mul", "add"))}
-        found = 0.0
+        found = counted = 0.0
         for n in self._results(name):
-            powers = [(b, d) for b, d in _quotients(n) if self._varies(b)]
+            factors = list(_quotients(n))
+            powers = [(b, d) for b, d in factors if self._varies(b)]
+            counted = max(counted, 0.5 * (0 < len(powers) < sum(d > 0 for _, d in factors)))
             degrees = [d for b, d in powers if b.op not in ONE and not b.is_boolean]
             total = sum(map(abs, degrees))
             cancels = min(degrees, default=0.0) < 0 < max(degrees, default=0.0) and total > SQUARE
             if len(degrees) > 1 and (n not in shown or cancels) and any(_reads(b, (name,)) for b, _ in powers):
                 found = max(found, total)
-        return found
+        return found and found + counted
 
     def _varies(self, node: Node) -> bool:
         """Whether a factor is computed of the state, and not of counts of elements alone."""

@@ -27,6 +27,7 @@ TEXTS = {
     "inverse": f"{MEAN_SQUARE}; y = 1/(q*sqrt(q)); return y",
     "product": "y = prod[j](x[i,j]); return y",
     "of both axes": "m = sum[i,j](x[i,j])/size[i]/size[j]; y = sum[i,j]((x[i,j] - m)**2); return y",
+    "hidden product": "u = sum[j](abs(x[i,j]))*sum[j](abs(x[i,j]))/size[j]; y = u/(1 + u); return y",
     "two passes": f"{VARIANCE}; y = sum[j](relu((x[i,j] - m)/sqrt(v))); return y",
 }
 EXTREMA = {  # which kernels of a CPU watch
