@@ -197,9 +197,12 @@ def _outermost(node: Node, rows: set[str], along: set[str]) -> dict[Node, tuple[
     """The sums over the rows, and maybe some of their axes, that a node is a function of, each with its element and
     these axes; none where another reduction is outside them."""
     found: dict[Node, tuple[Node, tuple[str, ...]]] = {}
-    stack = [node]
+    stack, seen = [node], set[Node]()
     while stack:
         n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
         if n.op != "reduce":
             stack.extend(n.args)
             continue

@@ -311,8 +311,12 @@ class ColumnPrinter(StepPrinter):
         stream, stack = self.kernel.elements.stream, list(bodies)
         outside = self.kernel.program.fixed | stream | self.scope.looped
         found: dict[Node, None] = {}
+        seen: set[Node] = set()
         while stack:
             n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
             open_ = any(map(self._of_elements, walk(n)))  # all threads compute it together
             if n.axes & stream and n.axes <= outside and not open_ and n.op not in ("index", "size"):
                 found[n] = None

@@ -352,12 +352,7 @@ def stageable(made: Class, value_columns: int) -> bool:
 def reads(made: Class) -> bool:
     """Whether every element of a block reads a tensor beside the contraction's."""
     nodes = [made.shown, *([made.condition] if made.condition is not None else [])]
-    stack, found = nodes, False
-    while stack and not found:
-        node = stack.pop()
-        found = node.op == "tensor" and made.stream in node.axes
-        stack += node.args if node is not made.scores else ()
-    return found
+    return any(n.op == "tensor" and made.stream in n.axes for n in walk(*nodes, done={made.scores}))
 
 
 def positional(made: Class) -> bool:

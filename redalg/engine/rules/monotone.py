@@ -39,10 +39,18 @@ class Puller(Ranked):
         self.separator, self.slot, self.centre, self.ratio = separator, slot, centre, ratio
         self.scope, self.signs, self.trace = separator.scope, separator.signs, separator.trace
         self._held: set[Node] = set()  # extrema of elements, which are infinite where there are none
+        self._extrema: dict[tuple[str, Node, Node | None, bool], Node] = {}
 
     # --- max and min ---
 
     def extremum(self, kind: str, body: Node, mask: Node | None = None, ignore_nan: bool = False) -> Node:
+        """Found once: each factor of unknown sign in a chain asks for both extrema of what is below."""
+        key = kind, body, mask, ignore_nan
+        if key not in self._extrema:
+            self._extrema[key] = self._extremum(*key)
+        return self._extrema[key]
+
+    def _extremum(self, kind: str, body: Node, mask: Node | None, ignore_nan: bool) -> Node:
         if not self.scope.varies(body):
             if mask is None:
                 return body

@@ -135,16 +135,31 @@ def test_large_powers_of_stage_values_end(power: int) -> None:
         assert run(x=x, z=x) == 1.0
 
 
-@pytest.mark.parametrize("stages", [24, 100])
-def test_gradients_of_chains_of_extrema_end_at_a_budget(stages: int) -> None:
-    """Every other stage an extremum: parts of its adjoint double."""
+def scaled_and_centred(stages: int) -> str:
+    """Every other stage an extremum, of what was divided by one of unknown sign."""
     lines, last = [], "x[i,j]"
     for k in range(stages):
         kind, sign = ("mean", "-") if k % 2 else ("max", "/")
         lines.append(f"s{k} = {kind}[j]({last}); y{k} = {last} {sign} s{k}")
         last = f"y{k}"
+    return "; ".join([*lines, f"return y = {last}"])
+
+
+@pytest.mark.parametrize("stages", [12, 40, 100])
+def test_extrema_of_what_extrema_divide_are_found_once(stages: int) -> None:
+    """Both ends of every stage are asked for, of both ends of the one before."""
+    spec, rng = ra.parse(scaled_and_centred(stages)), np.random.default_rng(7)
+    form, x = ra.derive_incremental(spec), rng.standard_normal((3, 7))
+    wanted = ra.reference(spec, x=x)
+    for target in ("numpy", "cpu"):
+        np.testing.assert_allclose(form.compile(target)(x=x), wanted, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("stages", [24, 100])
+def test_gradients_of_chains_of_extrema_end_at_a_budget(stages: int) -> None:
+    """Parts of the adjoint double with each extremum."""
     with pytest.raises(ra.Undecided, match="a budget of 256 parts of an adjoint"):
-        ra.parse("; ".join([*lines, f"return y = {last}"])).vjp()
+        ra.parse(scaled_and_centred(stages)).vjp()
 
 
 @pytest.mark.parametrize("stage", ["logsumexp[j]({0})", "mean[j](({0} - mean[j]({0}))**2)"])
