@@ -129,13 +129,13 @@ class _Watching:
         anchor = max([self._leaf(n) for n in read], default=0.0)
         least, most = RANGE[self.real]
         readers = self._readers(part.name)
-        among = self._among(part.name)
+        factors = _factored(body) or _contracted(body)
+        centred = bool(leaves(body, "state"))  # about a location, which tells
+        among = 0.0 if centred else self._among(part.name)
         power = max([1.0, among, *map(_degree, readers)])
         average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
         above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
-        factors = _factored(body) or _contracted(body)
-        multiplied = among > 1 and not any(f.centred for f in factors)  # else their location is looked at
-        smallest = -inf if product else self._bound(factors) if multiplied else self._smallest(factors)
+        smallest = -inf if product else self._bound(factors) if among > 1 else self._smallest(factors)
         below = smallest * power < least and _show_small(readers)
         if not (above or below):
             return None
@@ -200,19 +200,17 @@ class _Watching:
         return found
 
     def _among(self, name: str) -> float:
-        """How many numbers of the state are multiplied or divided where results hide a product of a sum by others; half
-        a number more where one of them is multiplied by a count."""
+        """How many numbers of the state are multiplied where results hide a product of a sum by others, above or below
+        a line; half a number more where one of them is multiplied by a count."""
         shown = {n for r in self.program.results for n in _products(r.node, ("mul", "add"))}
         found = counted = 0.0
         for n in self._results(name):
             factors = list(_quotients(n))
             powers = [(b, d) for b, d in factors if self._varies(b)]
             counted = max(counted, 0.5 * (0 < len(powers) < sum(d > 0 for _, d in factors)))
-            degrees = [d for b, d in powers if b.op not in ONE and not b.is_boolean]
-            total = sum(map(abs, degrees))
-            cancels = min(degrees, default=0.0) < 0 < max(degrees, default=0.0) and total > SQUARE
-            if len(degrees) > 1 and (n not in shown or cancels) and any(_reads(b, (name,)) for b, _ in powers):
-                found = max(found, total)
+            above, below = _sides([d for b, d in powers if b.op not in ONE and not b.is_boolean])
+            if (n not in shown or above and below) and any(_reads(b, (name,)) for b, _ in powers):
+                found = max([found, *(sum(side) for side in (above, below) if len(side) > 1)])
         return found and found + counted
 
     def _varies(self, node: Node) -> bool:
@@ -350,6 +348,11 @@ def _quotients(node: Node) -> Iterator[tuple[Node, float]]:
         yield from ((n, d * float(node.args[1].attr)) for n, d in _quotients(node.args[0]))
     elif node.op not in ("const", "size"):
         yield node, 1.0
+
+
+def _sides(powers: list[float]) -> tuple[list[float], list[float]]:
+    """Powers above and below a line."""
+    return [d for d in powers if d > 0], [-d for d in powers if d <= 0]
 
 
 def _held(node: Node) -> str:
