@@ -180,16 +180,9 @@ class Vjp(_Derivative):
         def read(node: Node) -> Node:
             return outputs[node].leaf if node in outputs else node
 
-        cotangents: dict[Node, Adjoint] = {}
-        for name, tensor in self.cotangents.items():
-            node = spec.outputs[name]
-            part = Adjoint.of(g.tensor(tensor, spec.output_axes[name]))
-            if name in spec.empty:
-                part = part.where(g.negate(masked_row(node)))
-            cotangents.setdefault(written[node], Adjoint()).add(part)
         leaves = {Node("tensor", (), d): d for name in self.wrt for d in self._readings[self.wrt[name]]}
         with allowance(STAGES, "products of tangents"):
-            found = adjoints(cotangents, list(leaves), read, self._stages.reduced, self.where, assume)
+            found = adjoints(self._pulled_back(written), list(leaves), read, self._stages.reduced, self.where, assume)
         beside = {Node("tensor", (), d) for d in (s.leaf.attr for s in outputs.values())}
         beside |= {g.tensor(t, spec.output_axes[n]) for n, t in self.cotangents.items()}
         nodes = {}
@@ -198,6 +191,17 @@ class Vjp(_Derivative):
             whole = reused(factored(g.add(*parts), beside), outputs)
             nodes[name] = self._reading(restored(whole, held), beside, saves)
         return nodes
+
+    def _pulled_back(self, written: Mapping[Node, Node]) -> dict[Node, Adjoint]:
+        """The adjoints of the outputs, as they are written: rows that are filled pass on nothing."""
+        found: dict[Node, Adjoint] = {}
+        for name, tensor in self.cotangents.items():
+            node = self.spec.outputs[name]
+            part = Adjoint.of(g.tensor(tensor, self.spec.output_axes[name]))
+            if name in self.spec.empty:
+                part = part.where(g.negate(masked_row(node)))
+            found.setdefault(written[node], Adjoint()).add(part)
+        return found
 
     def _reading(self, root: Node, beside: Set[Node], saves: Callable[[str], bool]) -> Node:
         """The node with saved stage values in the place of what they are; lengths of axes that no tensor has, too."""
