@@ -7,6 +7,7 @@ scale of each tensor, rows are those of the definition.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ LARGEST = 37
 
 
 @cache
-def run(sums: str, product: str, result: str) -> tuple[ra.Form, object]:
+def run(sums: str, product: str, result: str) -> tuple[ra.Form, Any]:
     lines = [f"{name} = {text}" for name, text in zip("abc", SUMS[sums], strict=True) if name in product]
     form = ra.derive_incremental(ra.parse("; ".join([*lines, f"u = {product}", f"y = {result}", "return y"])))
     return form, form.compile("cpu")
@@ -59,5 +60,5 @@ def test_hidden_products_are_those_of_the_definition(sums: str, result: str, dat
         exact = np.asarray(ra.reference(form.spec, **wide), np.float64).astype(np.float32)
     usual = (exact == 0) | ~np.isfinite(exact) | (np.abs(exact) > np.finfo(np.float32).tiny)
     with np.errstate(all="ignore"):
-        found = np.asarray(called(**arrays))  # type: ignore[operator]
+        found = np.asarray(called(**arrays))
     np.testing.assert_allclose(found[usual], exact[usual], rtol=3e-4 if result == "exp(-u)" else 2e-5, atol=1e-37)
