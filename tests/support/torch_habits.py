@@ -445,13 +445,13 @@ def kinds_of_tensors(case: Case) -> None:
     assert called
     close([w.as_subclass(torch.Tensor) for w in watched], want, 0, 0)
     parameters = [torch.nn.Parameter(a) if a.is_floating_point() else a for a in given]
-    close(parts(case.op(*parameters)), want, 0, 0)
+    close(parts(case.op(*parameters)), want, 1e-12, 1e-13)  # what is saved may be another kernel's
     sparse = given[0].to_sparse() if given[0].dim() else None
     if sparse is not None:
         try:
             close(parts(case.op(sparse, *given[1:])), want)
-        except (RedalgError, NotImplementedError, RuntimeError) as error:
-            assert str(error)
+        except RedalgError as error:
+            assert all((error.what, error.where, error.why, error.fix))
 
 
 # --- the graph of autograd --------------------------------------------------------------------------------------------
