@@ -233,6 +233,7 @@ class _Shape:
     first: int = 0
     a_rows: int = 64
     tiles: int = 1
+    a_transposed: bool = False
 
     @property
     def sizes(self) -> list[int]:
@@ -268,7 +269,8 @@ class _Shape:
         if self.a == "shared":
             size = self.sizes[0]
             start, _ = lanes[0][1].value[2]
-            offsets = _offsets(64, steps, size, self.rows * ROW, self.first)
+            how = _offsets_across if self.a_transposed else _offsets
+            offsets = how(64, steps, size, self.rows * ROW, self.first)
             at = np.array([q // 8 * 16 + q % 8 + 8 * r for q in quads for r in range(2)])
             found, there = np.full((2 * len(quads), steps), np.nan), at < self.a_rows
             if not there.any():

@@ -163,7 +163,8 @@ class _Checker:
             "other sums are of one half",
         )
         self.require(
-            (plan.kinds, plan.terms, plan.flat) == (operands.kinds, self.draft.terms, operands.places[1].flat),
+            (plan.kinds, plan.terms, plan.left_flat, plan.flat)
+            == (operands.kinds, self.draft.terms, *(p.flat for p in operands.places[:2])),
             f"tiles: {plan.terms} terms of {'/'.join(plan.kinds)}",
             "they are those of the operands",
         )

@@ -29,7 +29,7 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
     left, *others = (operand_name(m.operand) for m in made.maps)
     right = " and ".join(others) + (", each" if len(others) > 1 else "")
     kinds = plan.kinds
-    shape = f"{plan.left_rows} x {plan.chunk}"
+    shape = f"{plan.chunk} x {plan.left_rows}" if plan.left_flat else f"{plan.left_rows} x {plan.chunk}"
     yield str(Buffer("left_tile", 0, plan.stages, plan.left_bytes, f"{left}, {shape} {kinds[0]}"))
     shape = f"{plan.chunk} x {plan.columns}" if plan.flat else f"{plan.columns} x {plan.chunk}"
     first = plan.stages * plan.left_bytes

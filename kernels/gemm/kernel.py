@@ -156,7 +156,8 @@ class GemmKernel(TilePrinter, Warpgroups):
     def makers(self) -> dict[str, str]:
         p = self.plan
         wide = p.columns * p.products
-        words = {"transposed": p.flat, "a_rows": p.brought, "tiles": p.products if p.products > 1 else 0}
+        words = {"transposed": p.flat, "a_transposed": p.left_flat}
+        words |= {"a_rows": p.brought, "tiles": p.products if p.products > 1 else 0}
         shape = {"rows": p.left_rows, "b_rows": wide} | {word: n for word, n in words.items() if n}
         lines = {
             "multiply": multiplied(wide, CHUNK * p.deep, p.dtype, "shared", shape),
@@ -287,7 +288,7 @@ class GemmKernel(TilePrinter, Warpgroups):
         if number:
             self._boxes(number, self._right_place(number - 1), "column_first", p.columns, p.flat)
         else:
-            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
+            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, p.left_flat)
 
     @property
     def pixels(self) -> planned.Pixels | None:

@@ -72,6 +72,7 @@ class Narrow:
     target: Target
     whole: bool = False
     pixels: bool = False
+    left_flat: bool = False
 
     @property
     def fits(self) -> bool:
@@ -86,7 +87,7 @@ class Narrow:
         """Every plan that is looked at."""
         counts = (1, 2, 4, 8)
         for consumers, sharing, split in product((1, 2), counts, (1,) if self.whole else counts):
-            brought = -(-self.rows // 8) * 8 if consumers == 1 and self.rows <= 56 else 0
+            brought = -(-self.rows // 8) * 8 if consumers == 1 and self.rows <= 56 and not self.left_flat else 0
             for columns, deep in product(self.widths(), self.depths(brought)):
                 plan = GemmPlan(
                     self.kinds,
@@ -103,6 +104,7 @@ class Narrow:
                     split=split,
                     deep=deep,
                     brought=brought,
+                    left_flat=self.left_flat,
                 )
                 yield replace(plan, group=max(1, -(-self.rows // plan.rows)))
 
@@ -174,7 +176,8 @@ def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     along = not plan.flat and plan.deep <= -(-plan.terms // plan.box_terms)
     yield plan.deep == 1 or along, "rows lie across the stream, or are shorter than a chunk"
     yield plan.deep == 1 or not made.pixels, "a stage has the channels of one tap"
-    yield plan.left_rows % (8 * plan.sharing.blocks) == 0, "a block brings no whole pattern of 8 rows"
+    least = 64 if plan.left_flat else 8
+    yield plan.left_rows % (least * plan.sharing.blocks) == 0, f"a block brings no whole pattern of {least} rows"
     yield plan.stages >= 2, "no two stages fit shared memory"
     yield plan.columns * plan.products <= SUMS, "sums do not fit registers"
     yield plan.consumers == 1 or made.rows > 64, "a warpgroup without rows"

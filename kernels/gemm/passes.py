@@ -208,7 +208,9 @@ def _few(draft: GemmDraft) -> Narrow | None:
     shape = draft.rows, sizes[made.column], draft.terms, draft.batches
     call, products, left = draft.call, len(made.sides) - 1, operands.places[0]
     pixels = left.pixels is not None
-    return Narrow(operands.kinds, operands.places[1].flat, *shape, products, call.target, call.deterministic, pixels)
+    return Narrow(
+        operands.kinds, operands.places[1].flat, *shape, products, call.target, call.deterministic, pixels, left.flat
+    )
 
 
 def tiled(draft: GemmDraft) -> None:
@@ -258,6 +260,7 @@ def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
         draft.call.target,
         broad=staged and not reads_columns(operands.results, made.column),
         products=len(made.sides) - 1,
+        left_flat=operands.places[0].flat,
     )
 
 

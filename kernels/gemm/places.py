@@ -88,7 +88,7 @@ def _not_in_place(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], vie
     inner = row if flat else stream
     if strides[inner] != 1 and length[inner] > 1:
         return f"{leaf.name} is contiguous along neither {row} nor {stream}"
-    if flat and (kind in FLOAT8 or side is cut.left):
+    if flat and kind in FLOAT8:
         return f"{leaf.name} is not contiguous along {stream}"
     found = Place(leaf.name, kind, tuple(strides[a] for a in length), flat)
     del length[inner]

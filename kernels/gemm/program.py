@@ -80,7 +80,7 @@ def _operands(made: Gemm, row: str) -> tuple[dict[str, Tile], tuple[Load, ...]]:
             name += "_"
         axis, length = (made.column, p.columns) if k else (row, p.left_rows)
         axes, lengths = (axis, made.stream), (length, p.chunk)
-        if k and p.flat:
+        if p.flat if k else p.left_flat:
             axes, lengths = axes[::-1], lengths[::-1]
         tiles[name] = Tile(name, axes, p.kinds[min(k, 1)], Home.SHARED, lengths, p.stages)
         loads.append(Load(name, tensor(m.operand, held.get(m.operand, (*made.batch, *axes)))))

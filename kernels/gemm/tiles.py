@@ -37,9 +37,8 @@ class GemmPlan:
     """Sizes of one kernel.
 
     ``consumers``: warpgroups of 64·``halves`` rows each; tiles are ``columns`` wide, ``stages`` chunks of 128 bytes are
-    prefetched.
-    ``promoted``: sums
-    of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by the tensor cores.
+    prefetched. ``flat``, ``left_flat``: rows of the right and of the left operand lie contiguous, not their terms.
+    ``promoted``: sums of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by the tensor cores.
     ``products``: of one left operand with several right ones, tiles side by side in a stage. ``split``: blocks of a
     cluster that multiply a part of the terms each, and exchange partial sums: each adds those of its own columns.
     ``deep``: pieces of 128 bytes of a row in a stage. ``brought``: rows of the left operand in a stage where there are
@@ -74,6 +73,7 @@ class GemmPlan:
     neighbour: tuple[int, int] = (0, 0)
     early: bool = False
     followed: bool = False
+    left_flat: bool = False
 
     @property
     def cluster(self) -> int:
@@ -230,6 +230,7 @@ def tiles_of(
     cluster: bool = True,
     broad: bool = True,
     products: int = 1,
+    left_flat: bool = False,
 ) -> GemmPlan:
     """The tiles that take the least time, by a model of rounds: every multiprocessor computes one tile at a time.
 
@@ -245,7 +246,17 @@ def tiles_of(
     ((128, 256, 2, 4), 64)
     """
     case = _Rounds(
-        kinds, flat, rows, columns, terms, batches, target, promoted and kinds[0] in FLOAT8, cluster, products
+        kinds,
+        flat,
+        rows,
+        columns,
+        terms,
+        batches,
+        target,
+        promoted and kinds[0] in FLOAT8,
+        cluster,
+        products,
+        left_flat,
     )
     found = [plan for plan in map(case.plan, shapes(case.promoted, broad, products, flat)) if plan.stages >= 2]
     if not found:
@@ -267,6 +278,7 @@ class _Rounds:
     promoted: bool
     cluster: bool
     products: int
+    left_flat: bool
 
     def plan(self, shape: Shape) -> GemmPlan:
         """Tiles of a shape, with the pair of blocks that shares an operand, and the order of tiles."""
@@ -282,6 +294,7 @@ class _Rounds:
             staged=True,
             most_shared=self.target.most_shared,
             products=self.products,
+            left_flat=self.left_flat,
         )
         shared = Tile.LEFT if halves == 2 else Tile.RIGHT
         size = 2 if self.cluster and self._pairs(plan, shared) else 1

@@ -73,7 +73,7 @@ def _product_text(
     registers: bool,
     chunk_rows: tuple[int, int],
     fresh: bool,
-    transposed: bool,
+    transposed: tuple[bool, bool],
     first: int,
 ) -> str:
     """The instructions of `tile_product`, over the tile (twice, unless it is fresh), A and the descriptor of B."""
@@ -85,13 +85,16 @@ def _product_text(
     lines = ["{ .reg .b64 xa, xb; wgmma.fence.sync.aligned;"]
     for k in range(steps):
         s = k + first
-        along = s * STEP * 128 if transposed else _chunk_offset(s, chunk_rows[1])
-        lines.append(f"add.s64 xb, ${right}, {along >> 4};")
+        steps_in = [
+            s * STEP * 128 if across else _chunk_offset(s, n) for across, n in zip(transposed, chunk_rows, strict=True)
+        ]
+        lines.append(f"add.s64 xb, ${right}, {steps_in[1] >> 4};")
         if registers:
-            left, ends = _registers(range(place + 4 * k, place + 4 * k + 4)), f"1, 1, {int(transposed)}"
+            left, ends = _registers(range(place + 4 * k, place + 4 * k + 4)), f"1, 1, {int(transposed[1])}"
         else:
-            lines.append(f"add.s64 xa, ${place}, {_chunk_offset(s, chunk_rows[0]) >> 4};")
-            left, ends = "xa", f"1, 1, 0, {int(transposed)}" if pairs == 1 else "1, 1"
+            lines.append(f"add.s64 xa, ${place}, {steps_in[0] >> 4};")
+            across = f", {int(transposed[0])}, {int(transposed[1])}" * (pairs == 1)
+            left, ends = "xa", f"1, 1{across}"
         scale = 0 if fresh and k == 0 else 1
         lines.append(f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind} {tile}, {left}, xb, {scale}, {ends};")
     return " ".join([*lines, "wgmma.commit_group.sync.aligned; }"])
@@ -109,6 +112,7 @@ def tile_product(
     first: int = 0,
     a_rows: int = 64,
     tiles: int = 1,
+    a_transposed: bool = False,
 ) -> Any:
     """``product(tile, a, b)``: tile[64, columns] (+)= A[64, terms]·B, started and committed as one group.
 
@@ -116,7 +120,7 @@ def tile_product(
     other are one instruction, which reads A once.
 
     ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (a descriptor; its chunks have `rows`
-    rows). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
+    rows, or it lies, ``a_transposed``, as [terms, 64]). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
     chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products are added to it. ``first``: the 16 terms to
     begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and `first` count pairs of terms, and B is given
     as [columns, terms]. ``a_rows``: rows of A that are there; what is multiplied for the others is whatever lies there.
@@ -124,7 +128,9 @@ def tile_product(
     count, steps = columns // 2, -(-terms // STEP)
     tied, each = 0 if fresh else count, columns // 2 // tiles
     given = 4 * steps if a == "registers" else 1
-    text = _product_text(columns, steps, dtype, a == "registers", (rows, b_rows), fresh, transposed, first)
+    text = _product_text(
+        columns, steps, dtype, a == "registers", (rows, b_rows), fresh, (a_transposed, transposed), first
+    )
     letters = ["=f"] * count + [str(k) for k in range(tied)] + (["r"] * given if a == "registers" else ["l"])
     constraints = ",".join([*letters, "l", MEMORY])
 
