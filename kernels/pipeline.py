@@ -27,10 +27,11 @@ from redalg.errors import RedalgError
 from redalg.kernels.gemm import passes as gemm
 from redalg.kernels.gemm.launches import LAUNCHES, Prepared
 from redalg.kernels.gemm.match import FLOAT8, NoProduct
+from redalg.kernels.gemm.parts import summed
 from redalg.kernels.gemm.passes import GemmDraft, Joined
 from redalg.kernels.gemm.plan import First, result_dtypes
 from redalg.kernels.ir.layouts import View, Walk
-from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.program import Operand, Program
 from redalg.kernels.ir.schedule import FAMILIES, MMA, TENSOR, current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.planned import Planned
@@ -147,6 +148,31 @@ def _compared(draft: GemmDraft) -> None:
     gemm.require_faster(draft, usual)
 
 
+def _summed(draft: GemmDraft) -> None:
+    """ROWS over the sums of all parts (split-K), behind the product that writes them."""
+    if draft.parted is None:
+        return
+    made, partial, product = draft.call, draft.parted.partial, draft.planned
+    assert product is not None and draft.choice is not None
+    form = summed(partial.spec, partial.axis)
+    names = {t.name for t in partial.spec.tensors}
+    scratch = {
+        r.name: (Operand(r.name, r.axes, r.dtype), View.contiguous(product.shapes[r.name]))
+        for r in product.program.results
+    }
+    dtypes = {n: d for n, d in made.dtypes.items() if n in names} | dict.fromkeys(partial.names, "float32")
+    views = {n: v for n, v in made.views.items() if n in names} | {n: v for n, (_, v) in scratch.items()}
+    program = result_dtypes(program_of(form, dtypes, ROW_PROGRAM), {r.name: r.dtype for r in draft.program.results})
+    call = replace(made, form=form, dtypes=dtypes, views=views, schedule=None)
+    behind: Planned = run_passes(ROWS, RowsDraft(call, program, sizes_of(program, views)), draft.dump).planned
+    reasons = (*draft.choice.reasons, *(f"behind it, {line}" for line in behind.choice.reasons[:3]))
+    choice = replace(behind.choice, seconds=draft.choice.seconds, reasons=reasons)
+    sizes = {**product.sizes, **behind.sizes}
+    draft.planned = replace(
+        behind, program=draft.program, choice=choice, sizes=sizes, before=(product,), scratch=scratch, over={}
+    )
+
+
 def _values(draft: LevelDraft) -> None:
     """ROWS over what varies along rows alone, or along the stream alone, and takes a reduction."""
     assert draft.parts is not None
@@ -210,6 +236,7 @@ GEMM = (
     Pass("compare", "left to ROWS, where they are predicted to be faster", _compared),
     Pass("operations", "chunks that come and are multiplied, waits, arrivals, a producer and consumers", gemm.operated),
     Pass("print", "the kernel's source and its launch", gemm.sourced),
+    Pass("sum", "what adds the sums of parts of the terms (split-K): ROWS", _summed),
 )
 ROWS = (
     Pass("walk", "how every array moves with the stream: side by side, or here and there", rows.placed),

@@ -83,6 +83,11 @@ def _grid(made: Gemm) -> Iterator[str]:
             f"with {other} tiles of their own; each loads {'half' if plan.paired else 'a part'} of it and multicasts "
             f"it to {'both' if plan.paired else 'them'}."
         )
+    if plan.parts > 1:
+        yield (
+            f"Split-K: part `piece` of {plan.parts} multiplies {plan.own_chunks} of the {plan.chunks} chunks, and "
+            f"writes partial sums; the kernel behind adds those of all parts, in order."
+        )
     if plan.split > 1:
         yield (
             f"Split: {plan.split} blocks of a cluster multiply {plan.own_chunks} of the {plan.chunks} chunks each, and "

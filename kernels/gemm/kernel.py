@@ -221,6 +221,8 @@ class GemmKernel(TilePrinter, Warpgroups):
         tall, broad = (ranked, "") if p.shared is Tile.RIGHT else ("", ranked)
         out(f"row_first = (along{tall}) * ROWS", f"column_first = (across{broad}) * COLUMNS")
         out(*self.access.places("batch", made.batch))
+        if p.parts > 1:
+            out(f"piece = i_{axis_name(made.batch[0])}")
 
     # --- the producer ------------------------------------------------------------------------------------------------
 
@@ -263,7 +265,7 @@ class GemmKernel(TilePrinter, Warpgroups):
         """The terms of this block: from `term` on; where they end."""
         out, p = self.out, self.plan
         stop = p.chunks * p.chunk
-        if p.split == 1:
+        if p.split == p.parts == 1:
             out("term = opaque(0)")
             return str(stop)
         out(f"term = opaque(piece * {p.own_chunks * p.chunk})", f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
@@ -505,8 +507,9 @@ class GemmKernel(TilePrinter, Warpgroups):
             out.comment("The first chunk of the tile overwrites S.")
             self.by_chunks(op, 1)
         elif op.blocks == "other":
-            count = "own_chunks" if p.split > 1 else "CHUNKS"
-            if p.split > 1:
+            several = p.split * p.parts > 1
+            count = "own_chunks" if several else "CHUNKS"
+            if several:
                 out("own_chunks = min(OWN_CHUNKS, CHUNKS - OWN_CHUNKS * piece)")
             self.by_chunks(op, count)
         else:

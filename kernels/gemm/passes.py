@@ -17,6 +17,7 @@ from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
 from redalg.kernels.gemm.match import FLOAT8, Cut, cut, merged, operand_types
 from redalg.kernels.gemm.narrow import ROWS, Narrow, narrow, told
+from redalg.kernels.gemm.parts import Partial, Splitting, chosen, partial_of, refusal
 from redalg.kernels.gemm.places import Place, places_of
 from redalg.kernels.gemm.plan import (
     Product,
@@ -35,7 +36,7 @@ from redalg.kernels.gemm.plan import (
 )
 from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
-from redalg.kernels.gemm.tiles import GemmPlan, blocks_of, tiles_of
+from redalg.kernels.gemm.tiles import GemmPlan, Rounds, blocks_of
 from redalg.kernels.ir.program import STORAGE, Program, Result
 from redalg.kernels.ir.schedule import FUSED_PROLOGUE, TENSOR, Layout, Schedule
 from redalg.kernels.launch.driver import Geometry
@@ -81,6 +82,13 @@ class InOne(NamedTuple):
     lines: tuple[str, ...]
 
 
+class Parted(NamedTuple):
+    """Split-K: what parts of the terms write, and the seconds of the product and of the kernel that adds them."""
+
+    partial: Partial
+    seconds: float
+
+
 def _quiet(name: str, draft: Any) -> None:
     """Prints nothing."""
 
@@ -94,7 +102,7 @@ class GemmDraft:
     ``behind``: the product before this one, whose results it reads. ``narrow``: the model of few rows that chose its
     tiles.
     ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
-    ``vendor``: what a library computes instead of the kernel.
+    ``vendor``: what a library computes instead of the kernel. ``parted``: how terms are shared out among blocks.
     """
 
     call: Call
@@ -112,6 +120,7 @@ class GemmDraft:
     narrow: Narrow | None = None
     choice: Choice | None = None
     vendor: Vendor | None = None
+    parted: Parted | None = None
     operations: TileProgram | None = None
     planned: Planned | None = None
 
@@ -222,6 +231,9 @@ def tiled(draft: GemmDraft) -> None:
     plan = None if few is None else narrow(few)
     draft.narrow = few if plan is not None else None
     plan = plan or _tiles(draft, draft.rows)
+    if (parted := _parts(draft, plan)) is not None:
+        plan, draft.narrow = parted, None
+        staged, width = staged_width(_written(draft), made.column, sizes)
     staged = staged and plan.own_columns % 16 == 0
     draft.tiles = replace(
         plan,
@@ -245,23 +257,59 @@ def _begins_early(draft: GemmDraft, plan: GemmPlan) -> bool:
     return once and bool(left.why) and not any(p.why for p in rights)
 
 
+def _rounds(draft: GemmDraft, rows: int) -> Rounds:
+    """The product with so many rows, for the model of rounds."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    left, right = operands.places[:2]
+    shape = rows, draft.sizes[made.column], draft.terms, draft.batches
+    float8 = operands.kinds[0] in FLOAT8
+    return Rounds(operands.kinds, right.flat, *shape, draft.call.target, float8, True, len(made.sides) - 1, left.flat)
+
+
 def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
     """Tiles of so many rows, by the model of rounds."""
-    made, operands, sizes = draft.made, draft.operands, draft.sizes
+    made, operands, case = draft.made, draft.operands, _rounds(draft, rows)
     assert made is not None and operands is not None
-    staged = staged_width(operands.results, made.column, sizes)[0]
-    return tiles_of(
-        operands.kinds,
-        operands.places[1].flat,
-        rows,
-        sizes[made.column],
-        draft.terms,
-        draft.batches,
-        draft.call.target,
-        broad=staged and not reads_columns(operands.results, made.column),
-        products=len(made.sides) - 1,
-        left_flat=operands.places[0].flat,
-    )
+    staged = staged_width(operands.results, made.column, draft.sizes)[0]
+    return min(case.plans(staged and not reads_columns(operands.results, made.column)), key=case.time)
+
+
+def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | None:
+    """Tiles whose terms are shared out among blocks (split-K), where that is predicted to be faster."""
+    made, operands, call = draft.made, draft.operands, draft.call
+    assert made is not None and operands is not None
+    pixels, whole = operands.places[0].pixels is not None, call.deterministic or draft.launches == 1
+    if refusal(made, operands.kinds, pixels, draft.part, whole):
+        return None
+    case = Splitting(draft.rows, draft.sizes[made.column], draft.batches, call.target)
+    seconds = _seconds(draft, alone) if draft.narrow is not None else case.seconds(alone)
+    plan, seconds = chosen(_rounds(draft, draft.rows).plans(), case, seconds)
+    if plan is not None:
+        draft.parted = Parted(partial_of(made), seconds)
+        draft.sizes = {**draft.sizes, draft.parted.partial.axis: plan.parts}
+    return plan
+
+
+def _written(draft: GemmDraft) -> tuple[Result, ...]:
+    """What the product's kernel writes: results, or partial sums."""
+    assert draft.made is not None and draft.operands is not None
+    return draft.operands.results if draft.parted is None else draft.parted.partial.results(draft.made)
+
+
+def _seconds(draft: GemmDraft, plan: GemmPlan) -> float:
+    """The time predicted for the product's own launch."""
+    made, operands, target, sizes = draft.made, draft.operands, draft.call.target, draft.sizes
+    assert made is not None and operands is not None
+    if draft.parted is not None:
+        return draft.parted.seconds
+    if draft.narrow is not None:
+        return target.launch * (not plan.early) + draft.narrow.seconds(plan)
+    pixels = operands.places[0].pixels
+    left = draft.rows * draft.batches * sizes[made.stream] if pixels is None else prod(pixels.lengths)
+    count = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)[0]
+    moved = left + sizes[made.stream] * sizes[made.column]
+    return seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target)
 
 
 def assembled(draft: GemmDraft) -> None:
@@ -279,7 +327,7 @@ def assembled(draft: GemmDraft) -> None:
         (made.stream,),
         (made.column,),
         operands_of(made, places, program) + tuple(o for o, _ in scratch.values()),
-        operands.results,
+        _written(draft),
         (),
         "float32",
         title=program.title,
@@ -287,11 +335,9 @@ def assembled(draft: GemmDraft) -> None:
     maps = maps_of(made, places, plan)
     count, down, over = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)
     blocks = plan.cluster * min(count, target.multiprocessors // plan.cluster)
-    pixels = places[0].pixels
-    left = draft.rows * draft.batches * sizes[made.stream] if pixels is None else prod(pixels.lengths)
-    moved = left + sizes[made.stream] * sizes[made.column]
+    parts = () if draft.parted is None else (draft.parted.partial.axis,)
     draft.product = Product(
-        Gemm(whole, made.batch, made.rows, made.column, made.stream, plan, maps),
+        Gemm(whole, (*parts, *made.batch), made.rows, made.column, made.stream, plan, maps),
         plan,
         tuple(f for f in firsts if f is not None),
         scratch,
@@ -300,9 +346,7 @@ def assembled(draft: GemmDraft) -> None:
         {"tiles": count, "down": down, "over": over, "all_rows": draft.rows},
         blocks,
         tuple(reasons_of(made, operands.kinds, places, plan, count, blocks)),
-        seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target)
-        if draft.narrow is None
-        else target.launch * (not plan.early) + draft.narrow.seconds(plan),
+        _seconds(draft, plan),
     )
 
 
@@ -470,8 +514,9 @@ def sourced(draft: GemmDraft) -> None:
         # A grid barrier: blocks are launched together, no more of them than run at once.
         geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
     printed = GemmKernel(_whole(draft), draft.operations)
+    program = draft.program if draft.parted is None else replace(draft.program, results=_written(draft))
     draft.planned = Planned(
-        draft.program,
+        program,
         choice,
         Kernel(printed.module(), geometry, draft.vendor),
         found.sizes,

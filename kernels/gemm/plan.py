@@ -284,6 +284,8 @@ def reasons_of(
         pair += f", {plan.split} blocks take {plan.own_chunks} chunks each and exchange partial sums in their cluster"
     if plan.products > 1:
         pair += f", {plan.products} products of the left operand"
+    if plan.parts > 1:
+        pair += f", split-K: {plan.parts} parts of {plan.own_chunks} chunks write sums that the kernel behind adds"
     lines = [
         f"tensor cores: the fold {short(made.fold)} is a GEMM, {plan.consumers} warpgroups of {rows} rows "
         f"by {plan.columns} columns, a producer warpgroup prefetches {plan.stages} chunks of {plan.chunk} terms{pair}",

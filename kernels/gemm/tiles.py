@@ -38,9 +38,11 @@ class GemmPlan:
 
     ``consumers``: warpgroups of 64·``halves`` rows each; tiles are ``columns`` wide, ``stages`` chunks of 128 bytes are
     prefetched. ``flat``, ``left_flat``: rows of the right and of the left operand lie contiguous, not their terms.
-    ``promoted``: sums of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by the tensor cores.
+    ``promoted``: sums of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by
+    the tensor cores.
     ``products``: of one left operand with several right ones, tiles side by side in a stage. ``split``: blocks of a
     cluster that multiply a part of the terms each, and exchange partial sums: each adds those of its own columns.
+    ``parts``: of the terms, each of which a block multiplies and writes partial sums (`redalg.kernels.gemm.parts`).
     ``deep``: pieces of 128 bytes of a row in a stage. ``brought``: rows of the left operand in a stage where there are
     fewer than a product multiplies; it reads what lies behind them, too, and nothing is written of that.
     ``neighbour``: bytes of a stage, and for partial sums, of another product in the same kernel, which fills the same
@@ -74,6 +76,7 @@ class GemmPlan:
     early: bool = False
     followed: bool = False
     left_flat: bool = False
+    parts: int = 1
 
     @property
     def cluster(self) -> int:
@@ -92,8 +95,8 @@ class GemmPlan:
 
     @property
     def own_chunks(self) -> int:
-        """Chunks that a block multiplies; the last one of a split has the rest."""
-        return -(-self.chunks // self.split)
+        """Chunks that a block multiplies; the last one of a split, or the last part, has the rest."""
+        return -(-self.chunks // (self.split * self.parts))
 
     @property
     def shared(self) -> Tile:
@@ -245,7 +248,7 @@ def tiles_of(
     >>> (p.rows, p.columns, p.cluster, p.stages), tiles_of(kinds, False, 300, 200, 4096, 1, H200).columns
     ((128, 256, 2, 4), 64)
     """
-    case = _Rounds(
+    case = Rounds(
         kinds,
         flat,
         rows,
@@ -258,14 +261,11 @@ def tiles_of(
         products,
         left_flat,
     )
-    found = [plan for plan in map(case.plan, shapes(case.promoted, broad, products, flat)) if plan.stages >= 2]
-    if not found:
-        raise Outside(f"no tile fits {target.most_shared} bytes of shared memory")
-    return min(found, key=case.time)
+    return min(case.plans(broad), key=case.time)
 
 
 @dataclass(frozen=True)
-class _Rounds:
+class Rounds:
     """A product whose tiles are computed in rounds: what `tiles_of` takes, by the same names."""
 
     kinds: tuple[str, str]
@@ -279,6 +279,14 @@ class _Rounds:
     cluster: bool
     products: int
     left_flat: bool
+
+    def plans(self, broad: bool = True) -> list[GemmPlan]:
+        """Tiles of every shape that fits. Raises: Outside."""
+        every = map(self.plan, shapes(self.promoted, broad, self.products, self.flat))
+        found = [plan for plan in every if plan.stages >= 2]
+        if not found:
+            raise Outside(f"no tile fits {self.target.most_shared} bytes of shared memory")
+        return found
 
     def plan(self, shape: Shape) -> GemmPlan:
         """Tiles of a shape, with the pair of blocks that shares an operand, and the order of tiles."""
@@ -327,7 +335,7 @@ def blocks_of(plan: GemmPlan, rows: int, columns: int, batches: int) -> tuple[in
     tall = plan.rows * (plan.sharing.blocks if plan.shared is Tile.RIGHT else 1)
     wide = plan.columns * (plan.sharing.blocks if plan.shared is Tile.LEFT else 1)
     down, over = -(-rows // tall), -(-columns // wide)
-    return batches * down * over, down, over
+    return plan.parts * batches * down * over, down, over
 
 
 assert set(FLOAT8) < set(TYPE)

@@ -60,7 +60,7 @@ class Product:
         self.kinds = kinds
         params = {p.name for p in planned.module.params}
         own = [r for r in planned.program.results if r.name in params and r.name not in self.scratch]
-        self.results = {r.name: np.full(planned.shapes[r.name], np.nan, np.float32) for r in own}
+        self.results = {r.name: self.numbers(r.name) for r in own}
         self.dtypes = {r.name: r.dtype for r in own}
         self.finished = np.zeros(PARTS + 1, np.int32)
 
@@ -119,7 +119,20 @@ class Product:
         together = g.blocks if self.planned.inside else g.cluster
         run(self.planned.module, self.arguments(), g.blocks, g.threads, g.cluster, together, seed)
         assert not self.finished[self.counters()].any(), "a counter is left"
-        return {n: np.asarray(x, np.float64) for n, x in self.results.items()}
+        return {n: np.asarray(self.lying(n, x), np.float64) for n, x in self.results.items()}
+
+    def numbers(self, name: str) -> Any:
+        """Memory for a result, whose rows may be padded."""
+        view = self.planned.results.get(name)
+        size = self.planned.shapes[name] if view is None else (view.shape[0] * view.strides[0],)
+        return np.full(size, np.nan, np.float32)
+
+    def lying(self, name: str, x: Any) -> Any:
+        """A result without what lies between its rows."""
+        view = self.planned.results.get(name)
+        if view is None:
+            return x
+        return np.lib.stride_tricks.as_strided(x, view.shape, [s * x.itemsize for s in view.strides])
 
     def counters(self) -> list[int]:
         """Those of the parts that have rows, and the one of blocks that wait no more."""

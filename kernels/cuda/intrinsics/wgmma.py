@@ -120,10 +120,11 @@ def tile_product(
     other are one instruction, which reads A once.
 
     ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (a descriptor; its chunks have `rows`
-    rows, or it lies, ``a_transposed``, as [terms, 64]). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
-    chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products are added to it. ``first``: the 16 terms to
-    begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and `first` count pairs of terms, and B is given
-    as [columns, terms]. ``a_rows``: rows of A that are there; what is multiplied for the others is whatever lies there.
+    rows, or it lies, ``a_transposed``, as [terms, 64]). B lies in shared memory (a descriptor): as [columns, terms],
+    or, ``transposed``, as [terms, columns]; its chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products
+    are added to it. ``first``: the 16 terms to begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and
+    `first` count pairs of terms, and B is given as [columns, terms]. ``a_rows``: rows of A that are there; what is
+    multiplied for the others is whatever lies there.
     """
     count, steps = columns // 2, -(-terms // STEP)
     tied, each = 0 if fresh else count, columns // 2 // tiles

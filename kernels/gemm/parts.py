@@ -1,0 +1,144 @@
+"""Split-K: a product with few tiles and many terms, whose terms are shared out among blocks all over the device.
+
+Every tile is computed in parts, each of a run of chunks of terms; a part writes its sums in float32, and a kernel of
+rows behind the product adds those of all parts and computes the epilogue. Each sum is added in the same order in every
+call, whatever blocks run first. Where few rows are multiplied, clusters share out terms, too
+(`redalg.kernels.gemm.narrow`), and exchange sums in shared memory; there are at most 8 blocks of a cluster, and these
+parts take as many as there are.
+
+`laws` has one entry for each condition, with its reason; `seconds` predicts both kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+from redalg import _hooks
+from redalg.graph.node import reduction, state, substitute, tensor
+from redalg.kernels.gemm.match import TYPES, Cut, sums_of
+from redalg.kernels.gemm.narrow import RATES
+from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of, slowed
+from redalg.kernels.ir.program import STORAGE, Result
+from redalg.kernels.schedule.calibration import calibration_of
+from redalg.kernels.schedule.target import Target
+from redalg.language.spec import Spec
+
+GAIN = 0.9  # of the time of one kernel, that both together have to stay below
+LEAST = 4  # chunks of a part, at least
+FILL = 4  # chunks for the pipeline to fill, and to write results
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """A product whose terms may be shared out: its rows, columns and batches, and the device."""
+
+    rows: int
+    columns: int
+    batches: int
+    target: Target
+
+    def parted(self, plan: GemmPlan) -> Iterator[GemmPlan]:
+        """The plan with its terms in so many parts that they make one round of the multiprocessors, or two; also by
+        pairs of blocks that share the right operand."""
+        for blocks, rounds in product((1, 2) if self.rows > plan.rows else (1,), (1, 2)):
+            made = replace(plan, sharing=Sharing(blocks), bulk=False)
+            alone = blocks * blocks_of(made, self.rows, self.columns, self.batches)[0]
+            parts = min(rounds * self.target.multiprocessors // alone, plan.chunks // LEAST)
+            if parts > 1:
+                made = replace(made, parts=parts)
+                yield replace(made, parts=-(-plan.chunks // made.own_chunks))
+
+    def seconds(self, plan: GemmPlan) -> float:
+        """Of one kernel, or of both, launches included."""
+        blocks, target = plan.cluster * blocks_of(plan, self.rows, self.columns, self.batches)[0], self.target
+        rounds, known = -(-blocks // target.multiprocessors), calibration_of(target.name)
+        chunk, area = plan.left_bytes + plan.right_bytes, plan.rows * plan.columns * plan.products
+        brought = plan.left_bytes + plan.right_bytes / plan.sharing.blocks
+        each = plan.own_chunks + FILL
+        computing = 2 * area * slowed(area) * plan.chunk * target.multiprocessors / known.tensor_cores.rate
+        once = STORAGE[plan.kinds[0]] * plan.terms * self.batches * (self.rows + plan.products * self.columns)
+        moved = max(
+            rounds * each * max(computing, chunk / RATES.each),
+            blocks * plan.own_chunks * brought / RATES.filled,
+            once / target.reachable,
+        )
+        alone = target.launch + moved + RATES.fill + RATES.couple * (plan.sharing.blocks > 1)
+        if plan.parts == 1:
+            return alone
+        sums = 4 * plan.parts * self.batches * self.rows * self.columns * plan.products
+        return alone + target.launch + 2 * sums / RATES.filled
+
+
+def chosen(plans: Sequence[GemmPlan], made: Splitting, alone: float) -> tuple[GemmPlan | None, float]:
+    """Tiles in parts, and the seconds both kernels take, where that is less than `alone`, of one kernel."""
+    found = [parted for plan in plans for parted in made.parted(plan)]
+    best = min(found, key=made.seconds, default=None)
+    if best is None or made.seconds(best) > GAIN * alone:
+        return None, alone
+    return best, made.seconds(best)
+
+
+def laws(cut: Cut, kinds: tuple[str, str], pixels: bool, part: bool, whole: bool) -> Iterator[tuple[bool, str]]:
+    """Whether each law holds, and what is wrong where it does not. `part`: another product reads this one; `whole`: one
+    launch, or one order of additions is asked for."""
+    yield not whole, "one launch, or one order of additions whatever the number of rows, is asked for"
+    yield {*kinds} <= {*TYPES}, "sums of float8 leave the tensor cores chunk by chunk"
+    yield not pixels, "terms are taps of windows"
+    yield not (part or any(cut.chained)), "it is a part of a chain"
+    yield not any(cut.given), "kernels before it write results, or stages of the epilogue"
+
+
+def refusal(cut: Cut, kinds: tuple[str, str], pixels: bool, part: bool, whole: bool) -> str:
+    """Which law stands against it; empty if none does."""
+    return next((why for holds, why in laws(cut, kinds, pixels, part, whole) if not holds), "")
+
+
+# --- what is handed on -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Sums on their way: the axis of the parts, the array of each product's sums, and the spec that adds them."""
+
+    axis: str
+    names: tuple[str, ...]
+    spec: Spec
+
+    def results(self, cut: Cut) -> tuple[Result, ...]:
+        """What the product writes in the place of its results."""
+        axes = (*cut.batch, *cut.rows, cut.column)
+        nodes = [state(sums_of(k), axes) for k in range(len(self.names))]
+        return tuple(Result(n, (self.axis, *axes), "float32", node) for n, node in zip(self.names, nodes, strict=True))
+
+
+@lru_cache(maxsize=256)
+def summed(spec: Spec, axis: str) -> object:
+    """The form that adds the sums of all parts."""
+    return _hooks.derive(spec, axis=axis, max_passes=2)
+
+
+def partial_of(cut: Cut) -> Partial:
+    """The spec of the kernel behind the product: its outputs, of sums over parts.
+
+    >>> from redalg.kernels.gemm.match import cut
+    >>> import redalg as ra
+    >>> spec = ra.parse("return y = relu(sum[t](x[t,i]*w[t,k]) + c[k])")
+    >>> print(partial_of(cut(spec, ("t",), dict.fromkeys("xwc", "bfloat16"))).spec)
+    return y = relu(c[k] + sum[part](partial[part,i,k]))
+    """
+    taken = {t.name for t in cut.spec.tensors} | {*cut.spec.outputs} | {*cut.spec.axes}
+
+    def fresh(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    axes = (*cut.batch, *cut.rows, cut.column)
+    axis, names = fresh("part"), tuple(fresh("partial") for _ in range(len(cut.sides) - 1))
+    leaves = {state(sums_of(k), axes): reduction("sum", (axis,), tensor(n, (axis, *axes))) for k, n in enumerate(names)}
+    outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in cut.outputs.items()}
+    return Partial(axis, names, Spec.from_nodes(outputs, order={n: cut.spec.output_axes[n] for n in outputs}))
