@@ -337,8 +337,9 @@ def _states(outputs: Iterable[Node], stream: Along, names: _Names) -> dict[str, 
     return found
 
 
-def operand_types(left: Side, right: Side) -> tuple[str, str]:
-    """The types that are multiplied: float8 where both operands are, else one of 16 bits that holds what is exact.
+def operand_types(left: Side, right: Side, read: Collection[str] = ()) -> tuple[str, str]:
+    """The types that are multiplied: float8 where both operands are, else one of 16 bits that holds what is exact, or
+    where both are computed, that of all tensors which they `read`.
 
     Raises: Outside where no type does.
 
@@ -352,7 +353,7 @@ def operand_types(left: Side, right: Side) -> tuple[str, str]:
     formats = [s.format for s in (left, right)]
     if all(f in FLOAT8 for f in formats):
         return str(formats[0]), str(formats[1])
-    known = [f for f in formats if f is not None]
+    known = [f for f in formats if f is not None] or [f for f in TYPES if {*read} == {f}]
     wide = {f for f in known if f not in SMALL}
     if len(wide) > 1 or not wide <= {*TYPES}:
         raise Outside(

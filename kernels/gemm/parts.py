@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import product
 
 from redalg import _hooks
-from redalg.graph.node import reduction, state, substitute, tensor
+from redalg.graph.node import reduction, state, substitute, tensor, walk
 from redalg.kernels.gemm.match import TYPES, Cut, sums_of
 from redalg.kernels.gemm.narrow import RATES
 from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of, slowed
@@ -141,4 +141,9 @@ def partial_of(cut: Cut) -> Partial:
     axis, names = fresh("part"), tuple(fresh("partial") for _ in range(len(cut.sides) - 1))
     leaves = {state(sums_of(k), axes): reduction("sum", (axis,), tensor(n, (axis, *axes))) for k, n in enumerate(names)}
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in cut.outputs.items()}
-    return Partial(axis, names, Spec.from_nodes(outputs, order={n: cut.spec.output_axes[n] for n in outputs}))
+    read = {n.attr for n in walk(*outputs.values()) if n.op == "tensor"}
+    counted = {n.attr for n in walk(*outputs.values()) if n.op == "size" and n.attr in cut.along}
+    # A length of the stream (a mean) is that of a tensor that nothing else is read of.
+    read |= {next(t for t in cut.spec.tensors if a in t.axes) for a in counted}
+    order = {n: cut.spec.output_axes[n] for n in outputs}
+    return Partial(axis, names, Spec.from_nodes(outputs, tensors=sorted(read, key=lambda t: t.name), order=order))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
+from redalg.graph.node import walk
 from redalg.kernels.gemm import library
 from redalg.kernels.gemm.chain import Chained, ChainKernel
 from redalg.kernels.gemm.chain_plan import Chain, best, cluster
@@ -192,13 +193,15 @@ def read(draft: GemmDraft) -> None:
         raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, not 9.0")
     if draft.program.real != "float32":
         raise Outside("it accumulates in float64")
-    kinds = operand_types(made.left, made.right)
+    formats = _formats(draft)
+    leaves = (n for n in walk(made.left.node, made.right.node) if n.op == "tensor" and n.axes)
+    kinds = operand_types(made.left, made.right, {formats[n.attr.name] for n in leaves})
     require_accuracy(made, kinds, draft.program, draft.insisted)
     places = _places(draft, made, kinds)
     if made.parallel and (
         kinds[0] in FLOAT8 or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1
     ):
-        draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, _formats(draft), parallel=False)
+        draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, formats, parallel=False)
         places = _places(draft, made, kinds)
     draft.operands = Operands(kinds, places, results_of(made, draft.program))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 
-from redalg.graph.node import Dimension
+from redalg.graph.node import Dimension, Node, rename_axes, substitute, walk
 from redalg.kernels.gemm.match import FLOAT8, Cut, Side
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE
@@ -35,7 +35,7 @@ class Place:
     ``flat``: the axis that numbers rows lies contiguous, not the stream. ``why``: it is not read in place; "" if it is.
     ``strides``: in elements, of the batch, the rows (one axis) and the stream, or the channels of a tap.
     ``pixels``: how rows of the left operand are walked, where they are no axis; ``taps``: strides of the taps, the
-    first axis of them first, of a right operand beside such rows.
+    first axis of them first, of a right operand beside such rows. ``twice``: the left operand is this one, too.
     """
 
     name: str
@@ -45,11 +45,14 @@ class Place:
     why: str = ""
     pixels: Pixels | None = None
     taps: tuple[int, ...] = ()
+    twice: bool = False
 
 
 def places_of(cut: Cut, kinds: Sequence[str], sizes: Mapping[str, int], views: Mapping[str, View]) -> tuple[Place, ...]:
     """Every operand in place if the tensor memory accelerator can read it there, else in scratch."""
     found = tuple(_place_of(cut, side, kind, sizes, views) for side, kind in zip(cut.sides, kinds, strict=True))
+    if found[1].why and _alike(cut, views) and found[0] == replace(found[1], name=found[0].name, why=found[0].why):
+        found = (found[0], replace(found[1], name=found[0].name, twice=True), *found[2:])
     if not found[0].why or not cut.left.bare:
         return found
     pixels = _pixels(cut, kinds[0], sizes, views)
@@ -67,12 +70,21 @@ def _place_of(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], views: 
     own = side.axes[len(cut.batch) :]
     if isinstance(why, Place):
         return why
-    each = STORAGE[kind]
-    pitch = -(-sizes[cut.stream] * each // 16) * 16 // each
-    rows = prod(sizes[a] for a in own)
+    each, flat = STORAGE[kind], STORAGE[kind] == 2 and _across(side, own, cut.along, views)
+    lengths = prod(sizes[a] for a in own), sizes[cut.stream]
+    outer_length, inner_length = lengths[::-1] if flat else lengths
+    pitch = -(-inner_length * each // 16) * 16 // each
     shape = [sizes[a] for a in cut.batch]
-    outer = [prod(shape[d + 1 :]) * rows * pitch for d in range(len(shape))]
-    return Place(side.name, kind, (*outer, pitch, 1), False, why)
+    outer = [prod(shape[d + 1 :]) * outer_length * pitch for d in range(len(shape))]
+    return Place(side.name, kind, (*outer, *((1, pitch) if flat else (pitch, 1))), flat, why)
+
+
+def _across(side: Side, own: Sequence[str], along: Sequence[str], views: Mapping[str, View]) -> bool:
+    """Whether what a computed operand reads lies with its rows contiguous, not its terms: so does the operand then."""
+    leaves = {n.attr for n in walk(side.node) if n.op == "tensor" and n.axes >= {*own, *along}}
+    strides = [dict(zip(leaf.axes, views[leaf.name].strides, strict=True)) for leaf in leaves if leaf.name in views]
+    products = any(n.op == "reduce" and n.attr.axes != tuple(along) for n in walk(side.node))
+    return bool(strides) and not products and all(s[own[-1]] == 1 and s[along[-1]] != 1 for s in strides)
 
 
 def _not_in_place(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> Place | str:
@@ -93,6 +105,23 @@ def _not_in_place(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], vie
     found = Place(leaf.name, kind, tuple(strides[a] for a in length), flat)
     del length[inner]
     return _unaligned(leaf.name, _bytes(strides, length, kind), views[leaf.name].align) or found
+
+
+def _alike(cut: Cut, views: Mapping[str, View]) -> bool:
+    """Whether both operands are the same numbers, of one array: the right one's rows are named otherwise."""
+    left, right = cut.left, cut.right
+    if len(cut.rows) > 1 or cut.parallel or cut.given[0] or cut.given[1]:
+        return False
+    renamed, own = rename_axes(right.node, {cut.column: cut.rows[0]}), rename_axes(left.node, {})
+    leaves = {n: n.attr for n in walk(renamed) if n.op == "tensor"}
+    arrays = {d.name: d for n in walk(left.node) if n.op == "tensor" for d in [n.attr]}
+    same = {
+        n: Node("tensor", (), b)
+        for n, d in leaves.items()
+        for b in arrays.values()
+        if (b.array or b.name) == (d.array or d.name) and b.axes == d.axes and views[b.name] == views[d.name]
+    }
+    return substitute(renamed, dict(same)) is own
 
 
 def _bytes(strides: Mapping[str, int], length: Mapping[str, int], kind: str) -> dict[str, int]:

@@ -135,7 +135,7 @@ def first_of(
 ) -> First | None:
     """The kernel that prepares one operand, or only its states."""
     side, kept = (made.left, made.right)[number], dict(made.given[number])
-    if not place.why and not kept:
+    if place.twice or not place.why and not kept:
         return None
     found: dict[str, View] = {}
     results = _formats(kept, program)
@@ -192,20 +192,24 @@ def require_small(
 
 def _padded(made: Cut, side: Side, place: Place, sizes: Mapping[str, int]) -> View:
     """An operand's scratch as the kernel that fills it sees it: rows start at multiples of 16 bytes."""
-    own, terms = (tuple(sizes[a] for a in axes) for axes in (side.axes, made.along))
-    pitch = place.strides[-2]
-    strides = [pitch * prod(own[d + 1 :]) for d in range(len(own))]
-    return View((*own, *terms), (*strides, *View.contiguous(terms).strides))
+    batch, *parts = (tuple(sizes[a] for a in axes) for axes in (made.batch, side.axes[len(made.batch) :], made.along))
+    steps = (View.contiguous(shape).strides for shape in parts)
+    inner = [step * s for step, own in zip(place.strides[-2:], steps, strict=True) for s in own]
+    return View((*batch, *(n for shape in parts for n in shape)), (*place.strides[:-2], *inner))
 
 
 def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> dict[str, tuple[Operand, View]]:
     found = {}
     for side, place in zip(made.sides, places, strict=True):
         own = side.axes[len(made.batch) :]
-        if place.why:
-            axes = (*made.batch, merged(own), made.stream)
-            shape = (*(sizes[a] for a in made.batch), prod(sizes[a] for a in own), sizes[made.stream])
-            found[side.name] = Operand(side.name, axes, place.dtype), View(shape, place.strides)
+        if place.why and not place.twice:
+            axes, lengths, steps = (merged(own), made.stream), {}, place.strides[-2:]
+            lengths = {axes[0]: prod(sizes[a] for a in own), axes[1]: sizes[made.stream]}
+            if place.flat:  # as they lie, the outermost axis first
+                axes, steps = axes[::-1], steps[::-1]
+            shape = (*(sizes[a] for a in made.batch), *(lengths[a] for a in axes))
+            lying = View(shape, (*place.strides[:-2], *steps))
+            found[side.name] = Operand(side.name, (*made.batch, *axes), place.dtype), lying
     for name in (name for names in made.given for name in names):
         if name in made.states:
             held = tuple(a for a in made.spec.axes if a in made.states[name].axes)
@@ -248,7 +252,7 @@ def _map_axes(made: Cut, side: Side, place: Place, left: Place) -> tuple[tuple[s
     else:
         row, stream, outer = merged(own), made.stream, tuple(reversed(made.batch))
     inner = (row, stream) if place.flat else (stream, row)
-    if place.why and not place.taps or len(own) == len(made.along) == 1:
+    if not place.twice and (place.why and not place.taps or len(own) == len(made.along) == 1):
         return (*inner, *outer), ()
     *batch, down, across = place.strides
     two = (down, across) if place.flat else (across, down)

@@ -65,8 +65,22 @@ def emulated(made: Planned, given: Mapping[str, Any], seed: int = 0) -> dict[str
     for first in made.before:
         results = emulated(first, given, seed)
         found |= {n: x for n, x in results.items() if n not in made.scratch}
-        given |= {n: x.reshape(made.scratch[n][1].shape) for n, x in results.items() if n in made.scratch}
+        given |= {
+            n: _relaid(x, first.results.get(n), made.scratch[n][1]) for n, x in results.items() if n in made.scratch
+        }
     return found | product_of(made, given).run(seed)
+
+
+def _relaid(x: Any, written: View | None, read: View) -> Any:
+    """What one kernel wrote, as the next one reads it."""
+    if written is None:
+        return x.reshape(read.shape)
+    memory = np.full(max(n * s for n, s in zip(read.shape, read.strides, strict=True)), np.nan)
+    for view, copy in ((written, x), (read, None)):
+        seen = np.lib.stride_tricks.as_strided(memory, view.shape, [s * memory.itemsize for s in view.strides])
+        if copy is not None:
+            seen[...] = copy
+    return seen
 
 
 __all__ = ["CHAINS", "drawn", "emulated", "form_of", "planned", "truth"]

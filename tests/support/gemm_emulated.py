@@ -124,7 +124,11 @@ class Product:
     def numbers(self, name: str) -> Any:
         """Memory for a result, whose rows may be padded."""
         view = self.planned.results.get(name)
-        size = self.planned.shapes[name] if view is None else (view.shape[0] * view.strides[0],)
+        size = (
+            self.planned.shapes[name]
+            if view is None
+            else (max(n * s for n, s in zip(view.shape, view.strides, strict=True)),)
+        )
         return np.full(size, np.nan, np.float32)
 
     def lying(self, name: str, x: Any) -> Any:

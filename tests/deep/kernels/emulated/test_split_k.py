@@ -98,6 +98,35 @@ def test_sums_of_parts_are_the_definition(name: str, kind: str, monkeypatch: pyt
         assert found[n].shape == exact.shape and (abs(found[n] - exact) <= bound).all(), n
 
 
+COVARIANCE = "m = mean[t](X[t,a]); n = mean[t](X[t,b]); return C = mean[t]((X[t,a] - m)*(X[t,b] - n))"
+CROSS = "m = mean[t](X[t,a]); n = mean[t](Y[t,b]); return C = mean[t]((X[t,a] - m)*(Y[t,b] - n))"
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("text", [COVARIANCE, CROSS])
+def test_both_operands_may_be_computed(text: str) -> None:
+    """They are rounded once to the type of what they read, a relative 2^-9 of Σ|L·R| each. One is made where both are
+    the same numbers."""
+    sizes = {"t": 700, "a": 24, "b": 24}
+    made, given = planned(text, sizes), drawn(text, sizes, "bfloat16")
+    (product,) = made.before
+    assert [n for n in ("left", "right") if n in product.scratch] == (
+        ["left"] if text == COVARIANCE else ["left", "right"]
+    )
+    given = {n: np.asarray(cast_array(x + 3, "bfloat16"), np.float64) for n, x in given.items()}
+    found = emulated(made, given)["C"]
+    left, right = (x - x.mean(0) for x in (given["X"], given[[*given][-1]]))
+    exact, size = left.T @ right / 700, abs(left).T @ abs(right) / 700
+    assert (abs(found - exact) <= 2.0**-8 * abs(exact) + 2.1 * 2.0**-9 * size).all()
+
+
+def test_what_is_computed_of_two_formats_says_no_type() -> None:
+    form = form_of(CROSS)
+    views = {t.name: View.contiguous((700, 24)) for t in form.spec.tensors}
+    with pytest.raises(RedalgError, match="neither operand says what type of 16 bits"):
+        plan(form, {"X": "bfloat16", "Y": "float16"}, views, FEW, schedule="tensor")
+
+
 @pytest.mark.usefixtures("always")
 def test_bits_do_not_depend_on_the_order_of_blocks() -> None:
     text, sizes = RUNS["weights"]
