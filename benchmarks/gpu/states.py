@@ -3,7 +3,7 @@
 `python -m benchmarks.gpu.states [--only 'cov*'] [--device H200] [--assemble]` prints for every cell the predicted time
 beside that of reading and writing once; with `--assemble` also registers and spills as ptxas reports them. No GPU is
 needed. `--run --out FILE` times the cells as captured graphs beside torch (cold operands: sets in turn that exceed the
-L2), after checking them against float64; it needs an NVIDIA GPU and PyTorch.
+L2), after checking them against float64; it needs an NVIDIA GPU and PyTorch. `--dtype bfloat16`: of all tensors.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import redalg as ra
 from benchmarks.harness.processes import stamp
 from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.ptx import assemble
 from redalg.kernels.pipeline import plan
@@ -34,6 +35,7 @@ WEIGHTED = (
 CROSS = "u = mean[j](X[j,a]); v = mean[j](Y[j,b]); return C = mean[j]((X[j,a] - u)*(Y[j,b] - v))"
 BATCHES = "u = mean[j](X[i,j,a]); v = mean[j](X[i,j,b]); return C = mean[j]((X[i,j,a] - u)*(X[i,j,b] - v))"
 GRAM = "return C = sum[j](X[j,a]*X[j,b])"
+WEIGHTS = "return C = sum[j](X[j,a]*Y[j,b])"
 GROUPS = "tensors X[j,d], g[j] integer, c[k,d]; return C = sum[j](where(eq(g[j], index[k]), X[j,d] - c[k,d], 0))"
 INERTIA = str(ra.catalog["moment_of_inertia"])
 COLD = 256 << 20  # bytes between two uses of an operand
@@ -62,6 +64,12 @@ def _cells() -> Iterator[tuple[str, str, dict[str, int]]]:
         yield "covariance of rows", BATCHES, {"i": rows, "j": length, "a": 3, "b": 3}
     for length, width in ((1 << 24, 4), (1 << 22, 8), (1 << 18, 64), (1000, 64)):
         yield "gram", GRAM, {"j": length, "a": width, "b": width}
+    for length, width in ((798191, 125), (14540, 108), (65536, 512), (20000, 1000)):
+        yield "wide covariance", COVARIANCE, {"j": length, "a": width, "b": width}
+    for length, width in ((1 << 20, 128), (65536, 512), (798191, 125), (40000, 1000)):
+        yield "wide gram", GRAM, {"j": length, "a": width, "b": width}
+    for length, rows, columns in ((65536, 1024, 1024), (8192, 4096, 4096), (50000, 256, 768), (100000, 16, 4096)):
+        yield "weights", WEIGHTS, {"j": length, "a": rows, "b": columns}
     for groups, width in ((8, 3), (100, 16)):
         yield "sums of groups", GROUPS, {"j": 1 << 20, "k": groups, "d": width}
 
@@ -76,6 +84,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--assemble", action="store_true")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     options = parser.parse_args(words)
     target = next(t for t in TABLE if t.name == options.device)
     for name, (text, sizes) in CELLS.items():
@@ -83,7 +92,9 @@ def main(words: list[str] | None = None) -> None:
             continue
         form = ra.derive_incremental(ra.parse(text), axis="j")
         line = {"cell": name} | (
-            _timed(form, sizes) if options.run else _predicted(form, sizes, target, options.assemble)
+            _timed(form, sizes, options.dtype)
+            if options.run
+            else _predicted(form, sizes, target, options.dtype, options.assemble)
         )
         print(json.dumps(line), flush=True)
         if options.out:
@@ -91,19 +102,19 @@ def main(words: list[str] | None = None) -> None:
                 f.write(json.dumps(line | stamp()) + "\n")
 
 
-def _moved(form: Any, sizes: dict[str, int]) -> int:
-    """Bytes of every array once, in float32 and int64."""
-    own = [t for t in form.spec.tensors if not t.array]
-    read = sum((8 if "integer" in t.domain else 4) * prod(sizes[a] for a in t.axes) for t in own)
-    return read + sum(4 * prod(sizes[a] for a in axes) for axes in form.spec.output_axes.values())
+def _moved(form: Any, sizes: dict[str, int], dtype: str) -> int:
+    """Bytes of every array once, integers as int64."""
+    own, each = [t for t in form.spec.tensors if not t.array], STORAGE[dtype]
+    read = sum((8 if "integer" in t.domain else each) * prod(sizes[a] for a in t.axes) for t in own)
+    return read + sum(each * prod(sizes[a] for a in axes) for axes in form.spec.output_axes.values())
 
 
-def _predicted(form: Any, sizes: dict[str, int], target: Target, assembled: bool) -> dict[str, Any]:
+def _predicted(form: Any, sizes: dict[str, int], target: Target, dtype: str, assembled: bool) -> dict[str, Any]:
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made: Planned = plan(form, usual_dtypes(form, "float32"), views, target)
-    limit = _moved(form, sizes) / target.reachable + target.launch
+        made: Planned = plan(form, usual_dtypes(form, dtype), views, target)
+    limit = _moved(form, sizes, dtype) / target.reachable + target.launch
     found = {"us": made.choice.seconds * 1e6, "limit_us": limit * 1e6, "of_limit": limit / made.choice.seconds}
     line: dict[str, Any] = {k: round(v, 3) for k, v in found.items()} | {"schedule": repr(made.choice.schedule)}
     if assembled:
@@ -112,26 +123,34 @@ def _predicted(form: Any, sizes: dict[str, int], target: Target, assembled: bool
     return line
 
 
-def _timed(form: Any, sizes: dict[str, int]) -> dict[str, Any]:
+def _timed(form: Any, sizes: dict[str, int], dtype: str) -> dict[str, Any]:
     """Microseconds on the GPU that is there, beside the same in torch."""
     from benchmarks.gpu.chains import _captured, _raced
 
     own = [t for t in form.spec.tensors if not t.array]
-    moved = _moved(form, sizes)
-    sets = [_drawn(own, sizes) for _ in range(max(2, 1 + COLD // moved))]
+    moved = _moved(form, sizes, dtype)
+    sets = [_drawn(own, sizes, dtype) for _ in range(max(2, 1 + COLD // moved))]
     run = form.compile("cuda")
-    wide = {n: (x.double() if x.is_floating_point() else x).cpu().numpy() for n, x in sets[0].items()}
-    found, true = run(**sets[0]), ra.reference(form.spec, **wide)
-    found, true = (x if isinstance(x, dict) else {next(iter(form.spec.outputs)): x} for x in (found, true))
-    error = max(float(abs(x.double().cpu().numpy() - true[n]).max() / abs(true[n]).max()) for n, x in found.items())
+    error, peer = _error(form, run(**sets[0]), sets[0]), _peer(form)
     calls: dict[str, Any] = {"us": _captured(lambda x: run(**x), sets)}
-    peer = _peer(form)
     calls |= {"torch_us": _captured(peer, sets)} if peer else {}
     copied = {"copy_us": _captured(lambda x: [t.clone() for t in x.values()], sets)}
     return _raced({**calls, **copied}, len(sets)) | {"bytes": moved, "error": error, "schedule": repr(run.schedule)}
 
 
-def _drawn(own: list[Any], sizes: dict[str, int]) -> dict[str, Any]:
+def _error(form: Any, made: Any, given: dict[str, Any]) -> float:
+    """The largest error, relative to the largest entry in float64."""
+    wide = {n: x.double() if x.is_floating_point() else x for n, x in given.items()}
+    found = made if isinstance(made, dict) else {next(iter(form.spec.outputs)): made}
+    if (peer := _peer(form)) is not None:
+        true = {n: peer(wide).cpu().numpy() for n in found}
+    else:
+        exact = ra.reference(form.spec, **{n: x.cpu().numpy() for n, x in wide.items()})
+        true = exact if isinstance(exact, dict) else dict.fromkeys(found, exact)
+    return max(float(abs(x.double().cpu().numpy() - true[n]).max() / abs(true[n]).max()) for n, x in found.items())
+
+
+def _drawn(own: list[Any], sizes: dict[str, int], dtype: str) -> dict[str, Any]:
     import torch
 
     found = {}
@@ -139,7 +158,7 @@ def _drawn(own: list[Any], sizes: dict[str, int]) -> dict[str, Any]:
         shape = [sizes[a] for a in t.axes]
         whole = "integer" in t.domain
         made = torch.randint(0, sizes.get("k", 1), shape, device="cuda") if whole else torch.rand(shape, device="cuda")
-        found[t.name] = made if whole else made + 0.5
+        found[t.name] = made if whole else (made + 0.5).to(getattr(torch, dtype))
     return found
 
 
@@ -150,11 +169,14 @@ def _peer(form: Any) -> Callable[[dict[str, Any]], Any] | None:
     names = {t.name for t in form.spec.tensors}
     if names & {"r", "w", "g"}:
         return None
-    centred = "mean" in str(form.spec)
+    centred = "size" in str(form.spec)
 
     def call(x: dict[str, Any]) -> Any:
-        left, right = (x[n] - x[n].mean(-2, keepdim=True) if centred else x[n] for n in ("X", "Y" if "Y" in x else "X"))
-        return torch.matmul(left.mT, right)
+        right = "Y" if "Y" in x else "X"
+        if not centred:
+            return torch.matmul(x["X"].mT, x[right])
+        apart = {n: x[n] - x[n].mean(-2, keepdim=True) for n in dict.fromkeys(("X", right))}
+        return torch.matmul(apart["X"].mT, apart[right]) / x["X"].shape[-2]
 
     return call
 

@@ -214,9 +214,9 @@ class _Checker:
             self.require(name in filled, f"views: {name}", "no kernel before the product fills it")
             shape = tuple(made.sizes[a] for a in operand.axes)
             self.require(view.shape == shape, f"views: {name} of shape {view.shape}", f"its axes make {shape}")
-            steps, inner = view.strides, (*[s * n for s, n in zip(view.strides, shape, strict=True)][1:], 1)
+            steps, inner = view.strides, [s * n for s, n in zip(view.strides, shape, strict=True)][1:]
             self.require(
-                all(s >= n for s, n in zip(steps, inner, strict=True)),
+                all(s >= n for s, n in zip(steps, [*inner, 1], strict=False)),
                 f"views: {name} has strides {steps}",
                 "its rows lie over each other",
             )

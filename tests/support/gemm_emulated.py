@@ -67,7 +67,9 @@ class Product:
     @staticmethod
     def fresh(view: View, dtype: str) -> Any:
         cell = CELL[dtype]
-        return np.full(max(1, view.shape[0] * view.strides[0]) * cell.itemsize, 0xFF, np.uint8).view(cell)
+        return np.full(
+            max([1, *(n * s for n, s in zip(view.shape, view.strides, strict=True))]) * cell.itemsize, 0xFF, np.uint8
+        ).view(cell)
 
     def fill(self, name: str, x: Any) -> None:
         """Scratch that a launch before this one has filled."""

@@ -120,6 +120,21 @@ def test_both_operands_may_be_computed(text: str) -> None:
     assert (abs(found - exact) <= 2.0**-8 * abs(exact) + 2.1 * 2.0**-9 * size).all()
 
 
+def test_weights_whose_sum_the_epilogue_reads() -> None:
+    """A stage of no axes, kept by the kernel that makes the left operand."""
+    text = (
+        "tensors X[t,a], w[t] positive; s = sum[t](w[t]); m = sum[t](w[t]*X[t,a])/s; n = sum[t](w[t]*X[t,b])/s; "
+        "return C = sum[t](w[t]*(X[t,a] - m)*(X[t,b] - n))/s"
+    )
+    sizes = {"t": 300, "a": 24, "b": 24}
+    made, given = planned(text, sizes), drawn(text, sizes, "bfloat16")
+    given["w"] = abs(given["w"])
+    found, (w, x) = emulated(made, given)["C"], (given["w"], given["X"])
+    y = x - (w[:, None] * x).sum(0) / w.sum()
+    exact, size = ((f * w[:, None]).T @ g / w.sum() for f, g in ((y, y), (abs(y), abs(y))))
+    assert (abs(found - exact) <= 2.0**-8 * abs(exact) + 2.1 * 2.0**-9 * size).all()
+
+
 def test_what_is_computed_of_two_formats_says_no_type() -> None:
     form = form_of(CROSS)
     views = {t.name: View.contiguous((700, 24)) for t in form.spec.tensors}
