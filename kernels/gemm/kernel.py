@@ -156,7 +156,7 @@ class GemmKernel(TilePrinter, Warpgroups):
     def makers(self) -> dict[str, str]:
         p = self.plan
         wide = p.columns * p.products
-        words = {"transposed": p.flat, "a_transposed": p.left_flat}
+        words: dict[str, object] = {"transposed": p.flat, "a_transposed": p.left_flat}
         words |= {"a_rows": p.brought, "tiles": p.products if p.products > 1 else 0}
         shape = {"rows": p.left_rows, "b_rows": wide} | {word: n for word, n in words.items() if n}
         lines = {

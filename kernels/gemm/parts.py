@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from typing import TYPE_CHECKING
 
 from redalg import _hooks
 from redalg.graph.node import reduction, state, substitute, tensor, walk
@@ -25,6 +26,9 @@ from redalg.kernels.ir.program import STORAGE, Result
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.target import Target
 from redalg.language.spec import Spec
+
+if TYPE_CHECKING:
+    from redalg.form import Form
 
 GAIN = 0.9  # of the time of one kernel, that both together have to stay below
 LEAST = 4  # chunks of a part, at least
@@ -115,7 +119,7 @@ class Partial:
 
 
 @lru_cache(maxsize=256)
-def summed(spec: Spec, axis: str) -> object:
+def summed(spec: Spec, axis: str) -> Form:
     """The form that adds the sums of all parts."""
     return _hooks.derive(spec, axis=axis, max_passes=2)
 

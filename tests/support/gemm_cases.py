@@ -86,7 +86,10 @@ def example(text: str, sizes: Mapping[str, int], found: Planned) -> tuple[dict[s
         x, c = np.asarray(cast_array(448 * x / top[..., None], "float8_e4m3fn"), np.float64), top[..., None] / 448
     scratch |= {"left": x, "state1": top}
     for name, (operand, view) in found.scratch.items():
-        given[name] = scratch[name].reshape(view.shape)
+        lying = (
+            scratch[name] if operand.axes[-1] == "j" or len(operand.axes) < 2 else np.swapaxes(scratch[name], -1, -2)
+        )
+        given[name] = lying.reshape(view.shape)
         assert operand.name == name
     y, size = (x @ w) * c, (abs(x) @ abs(w)) * c
     true: dict[str, Any] = {"y": (y, size)}

@@ -128,7 +128,7 @@ def test_gates_by_every_tile_give_the_definition(name: str, paired: bool, monkey
     products, flat = GATES[name]
     sizes, seen = {"m": 210, "k": 72, "n": 152}, []
     monkeypatch.setattr(passes, "narrow", lambda made: None)
-    monkeypatch.setattr(tiles._Rounds, "_pairs", lambda case, plan, shared: paired)
+    monkeypatch.setattr(tiles.Rounds, "_pairs", lambda case, plan, shared: paired)
     for shape in tiles.shapes(False, True, products, flat):
         if paired and flat and shape[2] // 64 % 2:
             continue  # a box of 64 columns is not halved
