@@ -73,8 +73,7 @@ class OuterKernel(Kernel):
         self.constants["LINES"] = shape.lines
         self._places()
         with self._groups():
-            out("row = group")
-            self.row_axes()
+            self._of_group()
             out(f"length = {self.row_length()}", "chunk = (length + SPLIT - 1) // SPLIT")
             out("low = min(split * chunk, length)", "stop = min(low + chunk, length)")
             self._one_row()
@@ -103,6 +102,30 @@ class OuterKernel(Kernel):
             out(f"rest -= {count} - tile_left", "tile_left += 1")
         out("tile_right = tile_left + rest")
 
+    @property
+    def total(self) -> str:
+        """Groups of blocks: one for each row and area."""
+        areas = self.found.areas
+        return f"({super().total}) * {areas}" if areas > 1 else super().total
+
+    def _of_group(self) -> None:
+        """The row, and which area of its state: the first of its columns, and those that a thread brings."""
+        out, areas, (a, b) = self.out, self.found.areas, self.found.sides
+        if areas == 1:
+            out("row = group")
+            self.row_axes()
+            return
+        out(f"row = group // {areas}", f"area = group - row * {areas}")
+        self.row_axes()
+        out(f"left_first = area // {b.areas} * {a.width}", f"right_first = area % {b.areas} * {b.width}")
+        for side, word in zip(self.found.sides, WORDS, strict=True):
+            out(f"{word}_at = min({word}_first + {word}_column, {side.whole - self.schedule.vector})")
+        out("row = group")
+
+    def _within(self, side: Side, place: str) -> str:
+        """A column of the axis, by its place in the area."""
+        return f"{self.word(side)}_first + {place}" if self.found.areas > 1 else place
+
     def word(self, side: Side) -> str:
         return WORDS[self.found.sides.index(side)]
 
@@ -110,8 +133,8 @@ class OuterKernel(Kernel):
         s, T = self.schedule, self.schedule.entries
         a, b = map(axis_name, self.found.axes)
         yield (
-            f"Grid: persistent; {s.split} blocks together take one row after another; each has a split of "
-            f"{axis_name(self.program.stream[0])}, leaves its state in scratch, and all of them merge."
+            f"Grid: persistent; {s.split} blocks together take one row after another{self._areas_told()}; each has a "
+            f"split of {axis_name(self.program.stream[0])}, leaves its state in scratch, and all of them merge."
         )
         yield (
             f"Block: {s.threads} threads; {self.shape.tiles} tiles of {T} by {T} entries along {a} and {b}, each for "
@@ -122,6 +145,10 @@ class OuterKernel(Kernel):
             f"of a share: add to a tile of entries in registers."
         )
         yield from comments.memory(body, 0)
+
+    def _areas_told(self) -> str:
+        a, b = self.found.sides
+        return f", and one of {self.found.areas} areas of {a.width} by {b.width} entries" * (self.found.areas > 1)
 
     def walk(self) -> str:
         return f"; {self.schedule.threads} threads share out the entries of a state"
@@ -161,7 +188,8 @@ class OuterKernel(Kernel):
 
     def _column(self, side: Side, number: int = 0) -> None:
         """The index of one of the columns that a thread brings."""
-        self.out(f"i_{axis_name(side.axis)} = {self.word(side)}_column" + (f" + {number}" if number else ""))
+        column = f"{self.word(side)}_{'at' if self.found.areas > 1 else 'column'}"
+        self.out(f"i_{axis_name(side.axis)} = {column}" + (f" + {number}" if number else ""))
 
     def _own(self, name: str, number: int) -> str:
         """What a name along an axis goes by, for one of the columns that a thread brings."""
@@ -356,7 +384,7 @@ class OuterKernel(Kernel):
 
     def _meet(self) -> None:
         """All blocks of the row meet; what they wrote is seen."""
-        counter = self.group.scratch("counter", "uint32", 1)
+        counter = self.group.scratch("counter", "uint32", self.found.areas)
         self.out(f"splits_sync({counter}, row, SPLIT)" if self.schedule.split > 1 else "cuda.syncthreads()")
 
     def _folded(self, side: Side, folds: Iterable[Fold], values: Iterable[Node], when: str) -> None:
@@ -460,7 +488,8 @@ class OuterKernel(Kernel):
         for u in T if a else (0,):
             for v in T if b else (0,):
                 for side, w, k in zip(self.found.sides, WORDS, (u, v), strict=True):
-                    self.out(f"i_{axis_name(side.axis)} = min({self._entry(side, w, k)}, {side.width - 1})")
+                    column = self._within(side, self._entry(side, w, k))
+                    self.out(f"i_{axis_name(side.axis)} = min({column}, {side.whole - 1})")
                 scope = self.row.child(self.found.axes)
                 scope.leaf = self._fixed_leaf
                 text = scope.converted(node, self.kinds.of(node))
@@ -555,7 +584,9 @@ class OuterKernel(Kernel):
     # --- states of splits --------------------------------------------------------------------------------------------
 
     def _table(self, name: str, kind: str, size: int) -> str:
-        return self.group.scratch(f"{local(name)}_parts", self._stored(kind), self.schedule.split * size)
+        return self.group.scratch(
+            f"{local(name)}_parts", self._stored(kind), self.found.areas * self.schedule.split * size
+        )
 
     def _stored(self, kind: str) -> str:
         return {"i": "int64", "b": "bool"}.get(kind, self.program.real)
@@ -693,16 +724,20 @@ class OuterKernel(Kernel):
     def _entry_of_results(self, places: tuple[str, str]) -> None:
         """The state of the row at an entry, exports and results."""
         out, sides = self.out, self.found.sides
+        several = self.found.areas > 1
         for side, place in zip(sides, places, strict=True):
-            out(f"i_{axis_name(side.axis)} = {place}")
-        inside = [f"i_{axis_name(side.axis)} < {side.width}" for side in sides if self.shape.pad(side) > side.width]
+            out(f"i_{axis_name(side.axis)} = {self._within(side, place)}")
+        padded = [(side, place) for side, place in zip(sides, places, strict=True) if self.shape.pad(side) > side.width]
+        inside = [f"{place if several else f'i_{axis_name(side.axis)}'} < {side.width}" for side, place in padded]
+        inside += [f"i_{axis_name(x.axis)} < {x.whole}" for x in sides if x.areas * x.width > x.whole]
         with out.block(conjunction(inside)):
             self.elements.offsets()
             around, self.row = self.row, self.row.child()
             for number, side in enumerate(sides):
                 for name in [*self._kept_along(number), *(f.names[0] for f in side.folds)]:
                     of = self.found.same.get(name, name)
-                    out(f"{local(name)} = {local(of)}_all[i_{axis_name(side.axis)}]")
+                    at = places[number] if several else f"i_{axis_name(side.axis)}"
+                    out(f"{local(name)} = {local(of)}_all[{at}]")
             out("n_b = length")
             StepPrinter(self, self.row.child()).steps(self.found.ends)
             out(*(f"{local(part.name)} = {local(part.name)}_b" for part in self.state.parts), "n = length")

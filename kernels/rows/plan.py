@@ -226,7 +226,7 @@ def launched(draft: RowsDraft) -> None:
     assert draft.choice is not None and draft.module is not None
     program, s = draft.program, draft.choice.schedule
     own = tuple(a for a in program.rows if draft.outer is None or a not in draft.outer.axes)
-    rows = prod(draft.sizes[a] for a in own)
+    rows = prod(draft.sizes[a] for a in own) * (draft.outer.areas if draft.outer is not None else 1)
     waiting = s.split if s.persistent and (program.keeps or s.entries) else 1
     geometry = Geometry(-(-rows // s.rows_per_block) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     results = dict(draft.results)

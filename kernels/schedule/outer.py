@@ -25,6 +25,7 @@ from redalg.kernels.schedule.sampling import ALL, SOME, means
 
 COMMUTE = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum"})
 GROUPED = frozenset({"mul", "and"})  # operations of many whose operands along one axis are joined first
+AREAS, VECTOR = (128, 64), 8  # columns of an area at most; of which a width is a multiple
 COUNTS = frozenset({"n_b", SOME.attr.name})
 
 
@@ -34,14 +35,21 @@ class Undivided(ValueError):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two axes. `guesses`: steps that make anchors along it; `values`: what is kept of an element, in tables
-    of shared memory; `folds`: reductions that vary along this axis alone."""
+    """One of the two axes. `whole`: its length; `width`: columns of a block; `guesses`: steps that make anchors along
+    it; `values`: what is kept of an element, in tables of shared memory; `folds`: reductions that vary along this axis
+    alone."""
 
     axis: str
+    whole: int
     width: int
     guesses: tuple[Step, ...]
     values: tuple[Node, ...]
     folds: tuple[Fold, ...]
+
+    @property
+    def areas(self) -> int:
+        """Blocks beside each other along the axis, each for a part of the state."""
+        return -(-self.whole // self.width)
 
     @property
     def loops(self) -> list[Loop]:
@@ -77,6 +85,11 @@ class Outer:
         return self.sides[0].axis, self.sides[1].axis
 
     @property
+    def areas(self) -> int:
+        """Parts of the state, which blocks compute for themselves."""
+        return self.sides[0].areas * self.sides[1].areas
+
+    @property
     def made(self) -> list[Side]:
         """The sides that have tables of their own."""
         return [s for s in self.sides if not (self.mirror and s is self.sides[1])]
@@ -90,12 +103,37 @@ class Outer:
 
 
 def outers(program: Program, sizes: Mapping[str, int]) -> Iterable[Outer]:
-    """Ways to divide a program whose states lie along rows."""
+    """Ways to divide a program whose states lie along rows; wide ones also in areas of some columns each."""
     for axes in combinations(program.rows, 2):
         try:
-            yield outer(program, axes, sizes)
+            found = outer(program, axes, sizes)
         except Undivided:
-            pass
+            continue
+        yield found
+        if max(side.whole for side in found.sides) > min(AREAS):
+            yield from (in_areas(found, columns) for columns in AREAS)
+
+
+def in_areas(found: Outer, columns: int) -> Outer:
+    """The same in areas of at most so many columns along each axis, as wide as each other, in whole vectors. Sides of
+    an area are no longer alike.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> form = ra.derive_incremental(ra.parse("return s = sum[j](X[j,a] * Y[j,b])"))
+    >>> program = lower(form, {"X": "float32", "Y": "float32"})
+    >>> made = in_areas(outer(program, ("a", "b"), {"j": 9, "a": 500, "b": 100}), 128)
+    >>> [(side.width, side.areas) for side in made.sides]
+    [(128, 4), (100, 1)]
+    """
+
+    def narrowed(side: Side) -> Side:
+        count = -(-side.whole // columns)
+        width = -(-side.whole // (VECTOR * count)) * VECTOR if count > 1 else side.whole
+        return replace(side, width=width)
+
+    first, second = map(narrowed, found.sides)
+    return replace(found, sides=(first, second), same={}, mirror={}, symmetric=False)
 
 
 def outer(program: Program, axes: tuple[str, str], sizes: Mapping[str, int]) -> Outer:
@@ -208,7 +246,7 @@ class _Division:
                 mine.append(s)
         axis = self.axes[number]
         own = tuple(f for f in folds if self.place(f.bodies[0]) == number)
-        return Side(axis, self.sizes[axis], tuple(mine), tuple(self.values[number]), own)
+        return Side(axis, self.sizes[axis], self.sizes[axis], tuple(mine), tuple(self.values[number]), own)
 
     def _regrouped(self, n: Node) -> Node:
         """A body over values of the two sides, which are noted."""

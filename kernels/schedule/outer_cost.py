@@ -130,7 +130,7 @@ def candidates(
     """Tiles of 4 by 4 and 8 by 8 entries, with as many splits as blocks run at once."""
     if deterministic:
         return
-    rows = max(1, prod(sizes[a] for a in program.rows if a not in found.axes))
+    rows = found.areas * max(1, prod(sizes[a] for a in program.rows if a not in found.axes))
     length = prod(sizes[a] for a in program.stream)
     guessed = any(side.guesses for side in found.made)  # with anchors in registers, 512 threads have too few of them
     several = (256, 384) if guessed else (256, 384, 512)
@@ -166,9 +166,11 @@ def _choice(
     """A schedule with what it is predicted to take."""
     shape = Shape(found, s)
     work = work_of(program, sizes)
-    rows = prod(sizes[a] for a in program.rows if a not in found.axes)
+    rows = found.areas * prod(sizes[a] for a in program.rows if a not in found.axes)
     length = prod(sizes[a] for a in program.stream)
-    moved = work.other + sum(r.elements * r.size for r in work.reads if r.name not in _mirrored(found))
+    again = {n.attr.name: found.areas // side.areas for side in found.made for n in side.leaves}
+    reads = (r.elements * r.size * again.get(r.name, 1) for r in work.reads if r.name not in _mirrored(found))
+    moved = work.other + sum(reads)
     blocks = max(1, min(target.multiprocessors, rows * s.split))
     waiting = -(-s.split // target.multiprocessors)  # blocks of a multiprocessor, all of which meet at a barrier
     limit = target.multiprocessor.registers // (s.threads * waiting) // 8 * 8
@@ -185,9 +187,11 @@ def _choice(
     merging = -(-rows * s.split // blocks) * _merging(shape, guessed)
     seconds = (memory**4 + compute**4) ** 0.25 + merging + target.launch
     reasons = (
-        f"{rows} rows of {length} along {', '.join(program.stream)}, {program.real}, on {target.name}: "
+        f"{rows // found.areas} rows of {length} along {', '.join(program.stream)}, {program.real}, on {target.name}: "
         f"{s.split} blocks of {s.threads} threads share out a state along {' and '.join(found.axes)}, "
-        f"{s.entries} by {s.entries} entries to a thread.",
+        f"{s.entries} by {s.entries} entries to a thread"
+        + f", in {found.areas} areas of {' by '.join(str(x.width) for x in found.sides)}" * (found.areas > 1)
+        + ".",
         f"predicted {seconds * 1e6:.1f} µs: memory {memory * 1e6:.1f} µs, instructions {compute * 1e6:.1f} µs, "
         f"merging {merging * 1e6:.1f} µs, launch {target.launch * 1e6:.1f} µs.",
     )

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import Program
 from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.pipeline import plan
 from redalg.kernels.programs import ROW_PROGRAM, program_of, usual_dtypes
-from redalg.kernels.schedule.outer import Undivided, outer
+from redalg.kernels.schedule import outer_cost
+from redalg.kernels.schedule.outer import Outer, Undivided, in_areas, outer
+from redalg.kernels.schedule.target import H200
 from tests.deep.kernels.emulated.test_tiles_of_states import TEXTS, drawn, own
 from tests.support.simulated import agree, run
 
@@ -62,6 +67,51 @@ def test_states_agree_with_the_definition(name: str, sizes: dict[str, int], sche
     found, planned, _ = run(form, arrays, schedule, 1)
     assert planned.choice.schedule == schedule
     agree(form.spec, found, own(form, arrays), 1e-5)
+
+
+WIDE = [
+    ("gram", {"j": 23, "a": 20, "b": 20}, shared(64, 2, 4)),
+    ("gram", {"j": 23, "a": 24, "b": 24}, shared(64, 2, 4, 1, 4)),
+    ("covariance", {"j": 41, "a": 21, "b": 21}, shared(64, 3, 4)),  # the last area has fewer columns
+    ("covariance", {"j": 41, "a": 20, "b": 20}, shared(64, 1, 8, 1, 2)),
+    ("covariance", {"j": 2, "a": 17, "b": 17}, shared(64, 3, 4)),  # a split has no element
+    ("cross", {"j": 29, "a": 20, "b": 3}, shared(64, 2, 2)),  # one axis is whole
+    ("cross", {"j": 29, "a": 6, "b": 12}, shared(64, 2, 4, 2, 2)),
+    ("weighted", {"t": 21, "p": 12, "q": 12}, shared(64, 2, 2, 1, 2)),
+    ("weighted cross", {"t": 21, "p": 11, "q": 9}, shared(64, 2, 2)),
+    ("batches", {"i": 3, "j": 19, "a": 12, "b": 12}, shared(64, 2, 4)),
+    ("furthest", {"j": 23, "a": 12, "b": 12}, shared(64, 2, 2)),
+    ("groups", {"j": 37, "k": 13, "d": 11}, shared(64, 3, 2)),
+]
+
+
+@pytest.mark.parametrize("name, sizes, schedule", WIDE)
+def test_areas_of_a_wide_state_agree_with_the_definition(
+    name: str, sizes: dict[str, int], schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, made = outer_cost.outers, list[Outer]()
+
+    def areas(program: Program, lengths: dict[str, int]) -> list[Outer]:
+        made[:] = [in_areas(found, 8) for found in real(program, lengths)]
+        return made
+
+    monkeypatch.setattr(outer_cost, "outers", areas)
+    form = form_of(name)
+    arrays = drawn(form, sizes, len(name))
+    found, planned, _ = run(form, arrays, schedule, 1)
+    assert planned.choice.schedule == schedule and made[0].areas > 1
+    assert planned.geometry.blocks == made[0].areas * sizes.get("i", 1) * schedule.split
+    agree(form.spec, found, own(form, arrays), 1e-5)
+
+
+@pytest.mark.parametrize("width, whole", [(176, True), (300, False), (1000, False)])
+def test_wide_states_are_cut_into_areas(width: int, whole: bool) -> None:
+    """More columns than the threads of a block have tiles for."""
+    form = form_of("gram")
+    views = {n: View.contiguous((20000, width)) for n in ("X", "X_j_b")}
+    made = plan(form, usual_dtypes(form, "float32"), views, H200)
+    assert made.choice.schedule.entries and ("areas" in made.choice.reasons[0]) is not whole
+    assert not plan(form, usual_dtypes(form, "float32"), views, H200, deterministic=True).choice.schedule.entries
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
