@@ -117,7 +117,14 @@ class OuterKernel(Kernel):
             return
         out(f"row = group // {areas}", f"area = group - row * {areas}")
         self.row_axes()
-        out(f"left_first = area // {b.areas} * {a.width}", f"right_first = area % {b.areas} * {b.width}")
+        if self.found.turned is None:
+            out(f"area_left = area // {b.areas}", f"area_right = area % {b.areas}")
+        else:
+            out("area_left = 0")
+            with out.block(f"while area >= {a.areas} - area_left:  # areas on and above the diagonal, line by line"):
+                out(f"area -= {a.areas} - area_left", "area_left += 1")
+            out("area_right = area_left + area")
+        out(f"left_first = area_left * {a.width}", f"right_first = area_right * {b.width}")
         for side, word in zip(self.found.sides, WORDS, strict=True):
             out(f"{word}_at = min({word}_first + {word}_column, {side.whole - self.schedule.vector})")
         out("row = group")
@@ -672,6 +679,9 @@ class OuterKernel(Kernel):
                         self._entry_of_results(("entry_b if turn else entry_a", "entry_a if turn else entry_b"))
                 else:
                     self._entry_of_results(("entry_a", "entry_b"))
+                if self.found.turned is not None:
+                    with out.block("if area_left != area_right:  # and its mirror image"):
+                        self._entry_of_results(("entry_b", "entry_a"), True)
             out(f"first_cell += SPLIT * {each}")
 
     def _over_cells(self, each: int) -> None:
@@ -721,12 +731,15 @@ class OuterKernel(Kernel):
             within = f"tile_{word} * 4 + {k} % 4 + {k} // 4 * {half}" if T == 8 else f"tile_{word} * {T} + {k}"
             out(f"entry_{word} = {within}")
 
-    def _entry_of_results(self, places: tuple[str, str]) -> None:
-        """The state of the row at an entry, exports and results."""
+    def _entry_of_results(self, places: tuple[str, str], turned: bool = False) -> None:
+        """The state of the row at an entry, exports and results; `turned`: where the axes have changed places."""
         out, sides = self.out, self.found.sides
-        several = self.found.areas > 1
-        for side, place in zip(sides, places, strict=True):
-            out(f"i_{axis_name(side.axis)} = {self._within(side, place)}")
+        several, same = self.found.areas > 1, self.found.same
+        if turned:
+            assert self.found.turned is not None
+            same = {**self.found.turned, **{m: n for n, m in self.found.turned.items()}}
+        for side, other, place in zip(sides, sides[::-1] if turned else sides, places, strict=True):
+            out(f"i_{axis_name(side.axis)} = {self._within(other, place)}")
         padded = [(side, place) for side, place in zip(sides, places, strict=True) if self.shape.pad(side) > side.width]
         inside = [f"{place if several else f'i_{axis_name(side.axis)}'} < {side.width}" for side, place in padded]
         inside += [f"i_{axis_name(x.axis)} < {x.whole}" for x in sides if x.areas * x.width > x.whole]
@@ -735,7 +748,7 @@ class OuterKernel(Kernel):
             around, self.row = self.row, self.row.child()
             for number, side in enumerate(sides):
                 for name in [*self._kept_along(number), *(f.names[0] for f in side.folds)]:
-                    of = self.found.same.get(name, name)
+                    of = same.get(name, name)
                     at = places[number] if several else f"i_{axis_name(side.axis)}"
                     out(f"{local(name)} = {local(of)}_all[{at}]")
             out("n_b = length")

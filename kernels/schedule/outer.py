@@ -69,7 +69,8 @@ class Outer:
     """A pass of a program, divided. `cells`: reductions along both axes, over values of the sides; `ends`: what follows
     once they are known; `kept`: anchors that it reads; `same`: names along the second axis -> those of the first that
     they are, and `mirror` the same of values; `symmetric`: whether cells stay what they are where the axes change
-    places; `length`: elements of the stream."""
+    places; `length`: elements of the stream; `turned`: of a symmetric state in areas, of which those on and above the
+    diagonal are computed: names along the second axis -> those of the first."""
 
     sides: tuple[Side, Side]
     cells: tuple[Fold, ...]
@@ -79,6 +80,7 @@ class Outer:
     mirror: Mapping[Node, Node]
     symmetric: bool
     length: int
+    turned: Mapping[str, str] | None = None
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -87,7 +89,8 @@ class Outer:
     @property
     def areas(self) -> int:
         """Parts of the state, which blocks compute for themselves."""
-        return self.sides[0].areas * self.sides[1].areas
+        a, b = (side.areas for side in self.sides)
+        return a * b if self.turned is None else a * (a + 1) // 2
 
     @property
     def made(self) -> list[Side]:
@@ -116,7 +119,7 @@ def outers(program: Program, sizes: Mapping[str, int]) -> Iterable[Outer]:
 
 def in_areas(found: Outer, columns: int) -> Outer:
     """The same in areas of at most so many columns along each axis, as wide as each other, in whole vectors. Sides of
-    an area are no longer alike.
+    an area are no longer alike; of a symmetric state one of two areas is computed, and written twice.
 
     >>> import redalg as ra
     >>> from redalg.kernels.programs import lower
@@ -133,7 +136,8 @@ def in_areas(found: Outer, columns: int) -> Outer:
         return replace(side, width=width)
 
     first, second = map(narrowed, found.sides)
-    return replace(found, sides=(first, second), same={}, mirror={}, symmetric=False)
+    turned = found.same if found.symmetric else None
+    return replace(found, sides=(first, second), same={}, mirror={}, symmetric=False, turned=turned)
 
 
 def outer(program: Program, axes: tuple[str, str], sizes: Mapping[str, int]) -> Outer:
