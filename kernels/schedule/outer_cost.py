@@ -168,8 +168,8 @@ def _choice(
     work = work_of(program, sizes)
     rows = found.areas * prod(sizes[a] for a in program.rows if a not in found.axes)
     length = prod(sizes[a] for a in program.stream)
-    again = {n.attr.name: found.areas / side.areas for side in found.made for n in side.leaves}
-    reads = (r.elements * r.size * again.get(r.name, 1) for r in work.reads if r.name not in _mirrored(found))
+    repeats = {n.attr.name: found.areas / side.areas for side in found.made for n in side.leaves}
+    reads = (r.elements * r.size * repeats.get(r.name, 1) for r in work.reads if r.name not in _mirrored(found))
     moved = work.other + sum(reads)
     blocks = max(1, min(target.multiprocessors, rows * s.split))
     waiting = -(-s.split // target.multiprocessors)  # blocks of a multiprocessor, all of which meet at a barrier
