@@ -57,8 +57,11 @@ class Ready:
         self._integers = None if integers.certain(sizes) else integers
         wide = {n for n, d in bound.dtypes.items() if d == np.uint64}  # numbers beyond int64 are refused
         self._wide = [number for number, name in enumerate(self._names) if name in wide]
-        self._zero_length = bool(program.passes) and _is_empty(sizes, program.stream)
-        self._walks = not self._zero_length and not _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
+        empty = _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
+        # A result that lacks the axis of length 0 is written by no row.
+        left = empty and any(all(shape) for shape, _ in self._wants.values())
+        self._zero_length = left or bool(program.passes) and _is_empty(sizes, program.stream)
+        self._walks = not self._zero_length and not empty
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
         self._rescue = Rescue(form, program, sizes, bound.dtypes, repeat) if program.watched else None
         self._usual: Prepared | None = None  # for results in arrays of our own
@@ -118,7 +121,8 @@ class Ready:
         self._rescue(prepared.compiled.program, marks, arrays, made)
 
     def _elsewhere(self, given: Sequence[Any], arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> None:
-        """A stream of length 0 by the definition, integers beyond int64 by NumPy; rows of nothing need nothing."""
+        """A stream of length 0, and what no row writes, by the definition, integers beyond int64 by NumPy; rows of
+        nothing need nothing else."""
         if not self._zero_length and self._integers_fit(given):
             return
         own = bind(self._form.spec, arrays, where=WHERE).arrays

@@ -353,8 +353,9 @@ class Ready:
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
-        self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
+        left = self.no_rows and any(all(shape) for _, shape, _ in self.outputs)  # which lack the axis of length 0
+        self.zero_length = left or self._is_empty(p.stream) and bool(p.passes)
         self._order, counted = self._arguments(rows)
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
@@ -571,12 +572,12 @@ class Ready:
         return self.looking.fits(arrays, stream)
 
     def _of_zero_length(self, given: list[Any]) -> list[Any]:
-        """A stream of length 0: the definition on the host, and back."""
+        """A stream of length 0, or no rows: the definition on the host, and back."""
         arrays = dict(zip(self.run._names, given, strict=True))
         return definition_of_zero_length(self.run.form, self.framework, arrays, self.outputs)
 
     def _on_host(self, given: list[Any], out: Any, stream: Any) -> list[Any]:
-        """What kernels cannot compute: a stream of length 0, and integers that might leave int64."""
+        """What kernels cannot compute: a stream of length 0, what no row writes, integers that might leave int64."""
         if self.zero_length:
             made = self._of_zero_length(given)
         else:

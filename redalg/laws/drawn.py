@@ -45,11 +45,13 @@ _Case = tuple[Beside, dict[int, _Place]]  # what is finite, and number of a tens
 
 
 class Tensor(NamedTuple):
-    """What the data of a tensor depend on; `along`: which of its dimensions is streamed over."""
+    """What the data of a tensor depend on; `along`: which of its dimensions is streamed over; `read`: dimensions whose
+    positions conditions may read."""
 
     shape: tuple[int, ...]
     domain: frozenset[str]
     along: int | None
+    read: tuple[int, ...] = ()
 
     @property
     def drawn(self) -> bool:
@@ -63,9 +65,9 @@ class Tensor(NamedTuple):
         return not is_interval(self.domain) or admits(self.domain, value)
 
     def places(self) -> list[tuple[int, ...]]:
-        """The places along the stream."""
-        steps = range(self.shape[self.along]) if self.along is not None else (0,)
-        return [tuple(j if d == self.along else 0 for d in range(len(self.shape))) for j in steps]
+        """The places along the stream, and along dimensions whose positions are read."""
+        walked = [range(n) if d == self.along or d in self.read else (0,) for d, n in enumerate(self.shape)]
+        return list(product(*walked))
 
     def infinite(self) -> Iterator[_Place]:
         """Where it is made infinite, and with which sign."""

@@ -12,7 +12,7 @@ together, along one more axis (`redalg.laws.batch`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -70,14 +70,27 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     stages = [s for s in held_ones if not is_position(s)]
     asked = _read_by_others(stages, node) if level == 1 else stages
     values = [s for s in asked if not s.is_boolean and s.attr.kind != "monoid"]
+    bound, outer = _bound(node, axis), node.axes
     if level == LEVELS:
-        conditions = [(c, c.axes) for c in _finite_elements(node, axis, among)]
+        conditions = [(c, c.axes - outer | bound[t]) for c, t in _finite_elements(node, axis, among)]
     else:
-        conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
+        conditions = [(_usable(_as_read(v, node), level), v.axes - outer | bound[v]) for v in values]
     if DIVISORS in among:
-        conditions += [(c, c.axes) for c in _away_from_poles(node, axis, level, held_ones)]
-    whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
+        conditions += [(c, c.axes - outer | bound[u]) for c, u in _away_from_poles(node, axis, level, held_ones)]
+    whole = g.logical("and", *(_over(c, axes) for c, axes in conditions))
     return whole, _otherwise(node, axis, values)
+
+
+def _bound(node: Node, axis: tuple[str, ...]) -> dict[Node, frozenset[str]]:
+    """The axes, beside the stream, that reductions take what a node is at: one that a result has, too, is there as a
+    whole (``max[j](z[i,j])`` of a result along j)."""
+    found: dict[Node, frozenset[str]] = {}
+    for n in reversed([*g.walk(node)]):
+        above = found.setdefault(n, frozenset())
+        inside = above | ({*n.attr.axes} - {*axis} if n.op == "reduce" else frozenset())
+        for a in n.args:
+            found[a] = found.get(a, frozenset()) | (inside & a.axes)
+    return found
 
 
 def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
@@ -85,9 +98,9 @@ def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
     return [s for s in stages if any(s in nodes for nodes in below)]
 
 
-def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: list[Node]) -> list[Node]:
+def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: list[Node]) -> list[tuple[Node, Node]]:
     """That stage values that something is divided by, or that a logarithm is of, are none of its poles, and at the last
-    level that no extremum is one of no element: as far as a level asks for them."""
+    level that no extremum is one of no element: as far as a level asks for them; and what that is asked of."""
     if level < LEVELS - 1:
         return []
     held = set(held_ones)
@@ -99,9 +112,10 @@ def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: l
         if inside <= held and any(n.attr.axes == axis for n in inside):
             found[u, pole] = Node("ne", (u, g.const(pole)))
     if level == LEVELS:
-        return [*found.values(), *(finite(s) for s in held_ones if _of_nothing(s) is not g.FALSE)]
+        extrema = [(finite(s), s) for s in held_ones if _of_nothing(s) is not g.FALSE]
+        return [*((condition, u) for (u, _), condition in found.items()), *extrema]
     asked = set(_read_by_others([u for u, _ in found], node))
-    return [condition for (u, _), condition in found.items() if u in asked]
+    return [(condition, u) for (u, _), condition in found.items() if u in asked]
 
 
 def everything(node: Node) -> frozenset[str]:
@@ -113,9 +127,9 @@ def _numbers(node: Node) -> list[Node]:
     return [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
 
 
-def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[Node]:
+def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[tuple[Node, Node]]:
     tensors = [t for t in _numbers(node) if t.attr.name in among]
-    return [g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t) for t in tensors]
+    return [(g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t), t) for t in tensors]
 
 
 def _usable(value: Node, level: int) -> Node:
@@ -223,7 +237,8 @@ class Definitions:
         batches = tuple(_batches(spec))
         if not batches:  # nothing but integers and conditions
             return {}
-        tensors = tuple(_tensor(d, axis[0], sizes) for d in spec.tensors)
+        places = {n.attr for n in g.walk(*spec.outputs.values()) if n.op == "index"} - {*axis}
+        tensors = tuple(_tensor(d, axis[0], sizes, places) for d in spec.tensors)
         cost = _cost(form, sizes, count(tensors, batches))
         within(cost, INFINITIES, WORK)
         spend(cost)
@@ -298,9 +313,12 @@ def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:
     return built + (len(nodes) + 10 * len(slots)) * (1 + volume * cases // VECTOR)
 
 
-def _tensor(d: Decl, streamed: str, sizes: Mapping[str, int]) -> Tensor:
+def _tensor(d: Decl, streamed: str, sizes: Mapping[str, int], places: Container[str]) -> Tensor:
+    """`places`: axes whose positions are read."""
     along = d.axes.index(streamed) if streamed in d.axes else None
-    return Tensor(tuple(sizes[a] for a in d.axes), d.domain, along)
+    return Tensor(
+        tuple(sizes[a] for a in d.axes), d.domain, along, tuple(k for k, a in enumerate(d.axes) if a in places)
+    )
 
 
 def _batches(spec: Spec) -> Iterator[tuple[int, ...]]:

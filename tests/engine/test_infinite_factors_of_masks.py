@@ -1,0 +1,55 @@
+"""What multiplies a masked element is NaN or infinite: 0 times that is NaN, wherever it stands along another axis.
+
+Masks may read positions, and what multiplies may be a stage along an axis that the result has, too.
+"""
+
+from __future__ import annotations
+
+import warnings
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+
+MASKS = ("k[i,j]", "index[j] <= index[i]", "index[i] < index[j]", "index[j] == index[i] + 1", "z[i,j] > 100")
+FACTORS = ("x[i,j]", "max[j](z[i,j])", "1/(1 + sum[j](x[i,j])**2)", "sum[j](z[i,j]*x[i,j])", "b[j]")
+WRITTEN = ("sum[i]({m}*{f})", "sum[i](x[i,j] + {m}*{f})", "sum[i]({m}*{f})**2 + sum[i](z[i,j])", "max[i]({m}*{f})")
+
+
+def arrays_of(spec: Any, at: dict[str, tuple[int, ...]], value: float) -> dict[str, Any]:
+    rng, found = np.random.default_rng(len(str(spec))), dict[str, Any]()
+    for t in spec.tensors:
+        shape = [{"i": 3, "j": 4}[a] for a in t.axes]
+        if "bool" in t.domain:
+            found[t.name] = rng.random(shape) < 0.5
+            continue
+        found[t.name] = rng.integers(-8, 9, shape) / 4
+        if t.name in at:
+            found[t.name][at[t.name][: len(shape)] if len(shape) > 1 else at[t.name][1]] = value
+    return found
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_result_is_the_definition_or_nan(mask: str, factor: str, written: str) -> None:
+    masked = f"where({mask}, z[i,j], 0)"
+    tensors = [
+        d for d in ("z[i,j]", "x[i,j]", "k[i,j] bool", "b[j]") if d.split("]")[0] in f"{mask}{factor}{written} z[i,j"
+    ]
+    spec = ra.parse(f"tensors {', '.join(tensors)}; return U = {written.format(m=masked, f=factor)}")
+    form = ra.derive_incremental(spec, axis="i", max_passes=4)
+    run = form.compile("numpy")
+    for name, place, value in product("zxb", np.ndindex(3, 4), (np.nan, np.inf)):
+        if name not in {t.name for t in spec.tensors} or name == "b" and place[0]:
+            continue
+        given = arrays_of(spec, {name: place}, value)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            wanted, found = ra.reference(spec, **given), run(**given)
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted)) | (abs(found - wanted) <= 1e-9)
+        assert (same | np.isnan(found)).all(), (name, place, value, found, wanted)
+        assert same.all() or "finite_stage_values" in form.assumptions
