@@ -65,9 +65,12 @@ class Tensor(NamedTuple):
         return not is_interval(self.domain) or admits(self.domain, value)
 
     def places(self) -> list[tuple[int, ...]]:
-        """The places along the stream, and along dimensions whose positions are read."""
-        walked = [range(n) if d == self.along or d in self.read else (0,) for d, n in enumerate(self.shape)]
-        return list(product(*walked))
+        """The places along the stream, and along dimensions whose positions are read the first two and the last."""
+
+        def walked(d: int, n: int) -> Sequence[int]:
+            return range(n) if d == self.along else sorted({0, 1, n - 1}) if d in self.read else (0,)
+
+        return list(product(*(walked(d, n) for d, n in enumerate(self.shape))))
 
     def infinite(self) -> Iterator[_Place]:
         """Where it is made infinite, and with which sign."""
