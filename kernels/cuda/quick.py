@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import TORCH
+from redalg.kernels.launch.written import MOVED
 
 if TYPE_CHECKING:
     from redalg.kernels.cuda.run import Ready
@@ -61,15 +62,16 @@ def _written(ready: Ready, arrays: Mapping[str, Any]) -> Quick:
     local = {"MISS": MISS, "L": -(1 << 63), "H": 1 << 63, "stream": _stream(), "activate": driver.activate}
     lines = [f"if len(arrays) != {len(names)}:", "    return MISS"]
     lines += [f"a{k} = arrays[{name!r}]" for k, name in enumerate(names)]
-    lines += _guarded(given, ready, local) + _body(given, ready, local)
+    body, at_once = _body(given, ready, local)
+    lines += _guarded(given, ready, local, at_once) + body
     text = "".join(f"    {line}\n" for line in lines)
     exec(compile(f"def quick(arrays):\n{text}", "<a prepared call>", "exec"), local)
     quick: Quick = local["quick"]  # type: ignore[assignment]
     return quick
 
 
-def _body(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
-    """Lines that take memory for the results, launch, and return."""
+def _body(given: list[Any], ready: Ready, local: dict[str, Any]) -> tuple[list[str], bool]:
+    """Lines that take memory for the results, launch, and return; whether the launch asks for addresses itself."""
     lines = [] if driver.is_only(ready.device) else [f"activate({ready.device})"]
     if ready.marks is not None:
         local |= {"marked": ready.marks.word, "tell": ready.marks.tell}
@@ -77,16 +79,18 @@ def _body(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
     lines.append(f"where = stream({ready.device})")
     for k in range(len(ready.outputs)):
         lines.append(f"r{k} = {_allocated(k, given, ready, local)}")
+    at_once = _at_once(ready, given, local)
     values = []
-    for slot, (role, at) in enumerate(ready._order):
+    for slot, (role, at) in enumerate(ready._order if at_once is None else ()):
         before, value = _value(slot, role, at, given, ready, local)
         lines += before
         values.append(value)
     for word, launch in (("first", ready.launch), ("second", ready.second)):
-        if launch is not None:
+        if launch is not None and at_once is None:
             lines += _launched(word, launch, values, local)
     found = ", ".join(f"{o[0]!r}: r{k}" for k, o in enumerate(ready.outputs))
-    return [*lines, "return r0" if len(ready.outputs) == 1 else f"return {{{found}}}"]
+    lines += [*(at_once or ()), "return r0" if len(ready.outputs) == 1 else f"return {{{found}}}"]
+    return lines, at_once is not None
 
 
 def _is_launched(ready: Ready) -> bool:
@@ -97,12 +101,48 @@ def _is_launched(ready: Ready) -> bool:
 
 
 def _launched(word: str, launch: Any, values: list[str], local: dict[str, Any]) -> list[str]:
-    """Lines that put the stream and the arguments in their places and launch."""
-    place = launch.prepared()
-    slots = {f"{word}{k}": slot for k, slot in enumerate(place.slots)}
-    local |= {**slots, word: place.launch, f"{word}_failed": launch.failed, f"{word}_kept": place.kept}
-    lines = [f"{slot}.value = {value}" for slot, value in zip(slots, ["where", *values], strict=True)]
-    return [*lines, f"error = {word}()", "if error:", f"    {word}_failed(error)"]
+    """Lines that launch with the stream and the arguments."""
+    local |= {word: launch.prepared(), f"{word}_failed": launch.failed}
+    return [f"error = {word}({', '.join(['where', *values])})", "if error:", f"    {word}_failed(error)"]
+
+
+def _at_once(ready: Ready, given: list[Any], local: dict[str, Any]) -> list[str] | None:
+    """Lines of a launch that asks tensors for their addresses itself, by the C function of PyTorch's compiled code.
+
+    Only after guards that accept tensors which have an address: that function throws what no Python code catches.
+    None where something else needs addresses, or there is no such function.
+    """
+    pointer = getattr(_guards(), "_torchinductor_pyobject_tensor_data_ptr", None)
+    read = {at for role, at in ready._order if role == "operand"}
+    tensors = {k for k, a in enumerate(given) if a.__class__ not in _NUMBER}
+    plain = all(role in ("operand", "number", "result") for role, _ in ready._order)
+    if not isinstance(pointer, int) or ready.second is not None or not plain or not tensors <= read:
+        return None
+    launch, bits, values = ready.launch, {}, []
+    assert isinstance(launch, driver.Launch)
+    for slot, (role, at) in zip(launch.slots, ready._order, strict=True):
+        values.append(f"{'r' if role == 'result' else 'a'}{at}")
+        if role != "number":
+            bits[slot] = given[at].data_ptr() & 15 if role == "operand" else 0
+    made = launch.prepared(bits, pointer)
+    if made is None:
+        return None
+    local |= {"first": made, "first_failed": launch.failed}
+    return [
+        f"error = first({', '.join(['where', *values])})",
+        "if error:",
+        f"    if error == {MOVED}:",
+        "        return MISS",
+        "    first_failed(error)",
+    ]
+
+
+def _guards() -> Any:
+    """PyTorch's module of what its compiled code needs, or None."""
+    try:
+        return sys.modules["torch"]._C._dynamo.guards
+    except AttributeError:
+        return None
 
 
 def _stream() -> Callable[[int], int]:
@@ -137,7 +177,7 @@ def _value(
     return [*lines, *([f"clear(v{slot}, {count}, where)"] if dtype == "uint32" else [])], f"v{slot}"
 
 
-def _guarded(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
+def _guarded(given: list[Any], ready: Ready, local: dict[str, Any], at_once: bool) -> list[str]:
     """Lines that refuse arguments of another kind than those that this call had.
 
     PyTorch compares class, dtype, device, sizes, strides and the keys of dispatch of all tensors at once (its own
@@ -150,9 +190,13 @@ def _guarded(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]
         lines += [f"if not ({_NUMBER[given[k].__class__].format(f'a{k}')}):", "    return MISS"]
     asked = " and ".join(_asked(k, given[k], ready, local) for k in tensors)
     local["same"] = _same([given[k] for k in tensors])
+    if at_once:  # what has no address raises here
+        asked += "".join(f" and a{k}.data_ptr() is not None" for k in tensors)
     if local["same"] is not None:
         asked = f"same({', '.join(f'a{k}' for k in tensors)}) or {asked}"
     lines += [f"if not ({asked}):", "    return MISS"]
+    if at_once:
+        return lines
     lines += [f"p{k} = a{k}.data_ptr()" for k in tensors]
     bits = {k: given[k].data_ptr() & 15 for k in tensors}
     moved = [f"p{k} & 15 != {bit}" for k, bit in bits.items() if bit]

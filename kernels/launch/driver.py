@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.program import Module, Param
 from redalg.kernels.launch.ptx import CC, ptx_of
 from redalg.kernels.launch.store import Disk
+from redalg.kernels.launch.written import written
 from redalg.kernels.schedule.target import Target
 
 CHANGING = ("operand", "number", "result", "scratch", "counters", "maps")  # arguments that differ from call to call
@@ -330,18 +331,10 @@ def launched(result: Any, what: str) -> Any:
         raise
 
 
-class Prepared(NamedTuple):
-    """A launch whose stream and arguments are put into `slots`, in order, before ``launch()`` gives its error."""
-
-    slots: list[Any]
-    launch: Callable[[], Any]
-    kept: Any  # what the driver reads
-
-
 class Launch:
     """A loaded kernel with its arguments packed once; a call only puts pointers and numbers in their places.
 
-    Every thread has an argument buffer of its own, so that calls from several threads do not meet.
+    Arguments of calls from several threads do not meet: they lie on the stack (`written`), or each thread has a buffer.
     """
 
     def __init__(
@@ -354,29 +347,43 @@ class Launch:
         self.slots = [i for i, p in enumerate(module.params) if p.role in CHANGING]
         self._values = [_initial(p, fixed) for p in module.params]
         self._local = threading.local()
+        self._written: dict[Any, Callable[..., int]] = {}  # all threads'
 
-    def prepared(self) -> Prepared:
-        """A launch with buffers of its own, for one thread."""
+    def prepared(self, tensors: Mapping[int, int] | None = None, pointer: int = 0) -> Any:
+        """``launch(stream, *given)``, which gives the driver's error; `given` go to `slots`, as addresses and numbers
+        or, of `tensors`, as `written` takes them; for these None where the driver is called through bindings."""
+        direct = _direct() if _LAUNCH is _BINDINGS else None
+        if direct is None:
+            return self._by_bindings() if tensors is None else None
+        key = tuple((tensors or {}).items())
+        if key in self._written:
+            return self._written[key]
+        config, kept = _configuration(self.module.shared, self.geometry)
+        kinds = {ctypes.c_double: "double", ctypes.c_bool: "i8"}
+        changing = set(self.slots)
+        values = [kinds.get(type(v), "i64") if k in changing else v.value for k, v in enumerate(self._values)]
+        self._written[key] = written(direct, int(self.function), config, values, tensors or {}, pointer, kept)
+        return self._written[key]
+
+    def _by_bindings(self) -> Callable[..., Any]:
+        """The same with buffers of one thread, where the driver cannot be called directly."""
         values = [type(v)(v.value) for v in self._values]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
         function, buffer, shared = self.function, ctypes.addressof(pointers), self.module.shared
         slots = [values[i] for i in self.slots]
-        direct = _direct() if _LAUNCH is _BINDINGS else None
-        if direct is not None:
-            where, found, kept = _launching(direct, int(function), buffer, shared, self.geometry)
-            return Prepared([where, *slots], found, (values, pointers, kept))
-        blocks, threads, where = self.geometry.blocks, self.geometry.threads, ctypes.c_uint64(0)
+        blocks, threads = self.geometry.blocks, self.geometry.threads
         together = self.geometry.cluster > 1 or self.geometry.waiting > 1 or self.geometry.early
         config = self._config() if together else None
 
-        def launch() -> Any:
-            return _LAUNCH(function, blocks, 1, 1, threads, 1, 1, shared, where.value, buffer, 0)[0]
-
-        def launch_together(config: Any = config) -> Any:
-            config.hStream = where.value
+        def launch(stream: int, *given: Any, kept: Any = (pointers, values)) -> Any:
+            for place, value in zip(slots, given, strict=True):
+                place.value = value
+            if config is None:
+                return _LAUNCH(function, blocks, 1, 1, threads, 1, 1, shared, stream, buffer, 0)[0]
+            config.hStream = stream
             return _LAUNCH_EX(config, function, buffer, 0)[0]
 
-        return Prepared([where, *slots], launch_together if together else launch, (values, pointers))
+        return launch
 
     def _config(self) -> Any:
         from cuda.bindings import driver
@@ -410,9 +417,7 @@ class Launch:
         made = getattr(self._local, "made", None)
         if made is None:
             made = self._local.made = self.prepared()
-        for place, value in zip(made.slots, (stream, *given), strict=True):
-            place.value = value
-        error = made.launch()
+        error = made(stream, *given)
         if error:
             self.failed(error)
 
@@ -477,21 +482,16 @@ CLUSTER, COOPERATIVE, EARLY = 4, 2, 6
 
 
 @lru_cache(maxsize=1)
-def _direct() -> Any:
-    """cuLaunchKernelEx of the driver itself, which takes a quarter of the time that it takes by way of bindings; None
-    where the driver does not have it."""
+def _direct() -> int | None:
+    """The address of the driver's own cuLaunchKernelEx; None where the driver does not have it."""
     try:
-        found = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+        return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx, ctypes.c_void_p).value
     except (OSError, AttributeError):
         return None
-    found.argtypes, found.restype = [ctypes.c_void_p] * 4, ctypes.c_int
-    return found
 
 
-def _launching(
-    direct: Any, function: int, buffer: int, shared: int, g: Geometry
-) -> tuple[Any, Callable[[], int], tuple[Any, ...]]:
-    """The place of the stream in a configuration that is written once, the launch through it, and what that needs."""
+def _configuration(shared: int, g: Geometry) -> tuple[bytes, Any]:
+    """A configuration without its stream, and what it points to."""
     wanted: list[tuple[int, tuple[int, ...]]] = [(CLUSTER, (g.cluster, 1, 1))] if g.cluster > 1 else []
     wanted += [(COOPERATIVE, (1,))] if g.waiting > 1 else []
     wanted += [(EARLY, (1,))] if g.early else []
@@ -499,8 +499,7 @@ def _launching(
     for place, (name, numbers) in zip(attributes, wanted, strict=False):
         place.id, place.value[: len(numbers)] = name, numbers
     config = _Configuration((g.blocks, 1, 1), (g.threads, 1, 1), shared, 0, ctypes.addressof(attributes), len(wanted))
-    where = ctypes.c_uint64.from_buffer(config, _Configuration.stream.offset)
-    return where, partial(direct, ctypes.addressof(config), function, buffer, None), (config, attributes)
+    return bytes(config), attributes
 
 
 def _result(code: int) -> Any:
