@@ -45,7 +45,11 @@ def parts(run: Any, given: dict[str, Any]) -> dict[str, Callable[[], object]]:
     call = run._quickly.call
     held = call.__globals__
     tensors = tuple(given.values())
-    found = {"  the prepared function": lambda: call(given), "  its launch": held["first"]}
+    result, first, where = call(given), held["first"], quick._stream()(0)
+    found = {
+        "  the prepared function": lambda: call(given),
+        "  its launch": lambda: first(where, *tensors, result),
+    }
     if held.get("same") is not None:
         found["  its guards"] = lambda: held["same"](*tensors)
     if held.get("empty") is not None:

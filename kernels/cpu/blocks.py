@@ -21,8 +21,8 @@ from math import prod
 from typing import NamedTuple
 
 from redalg.graph.operators import Position
+from redalg.kernels.code.processor import masks
 from redalg.kernels.cpu.build import loaded_text
-from redalg.kernels.cpu.math.processor import masks
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 

@@ -22,7 +22,7 @@ import numpy as np
 
 import redalg
 from redalg.errors import RedalgError
-from redalg.kernels.cpu.math.processor import binding, machine, masks, processor
+from redalg.kernels.code.processor import binding, machine, masks, processor
 from redalg.kernels.cpu.optimise import object_code
 from redalg.kernels.cpu.translate import Untranslated, symbol_of, translated
 from redalg.kernels.ir.program import Param

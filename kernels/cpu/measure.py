@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.kernels.cpu.math.processor import processor
+from redalg.kernels.code.processor import processor
 from redalg.kernels.cpu.threads import threads
 from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
 from redalg.kernels.ir.layouts import View

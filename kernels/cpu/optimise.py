@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redalg.kernels.cpu.math.processor import binding, machine
+from redalg.kernels.code.processor import binding, machine
 
 
 def object_code(text: str) -> bytes:

@@ -195,9 +195,12 @@ def _guarded(given: list[Any], ready: Ready, local: dict[str, Any], at_once: boo
     if local["same"] is not None:
         asked = f"same({', '.join(f'a{k}' for k in tensors)}) or {asked}"
     lines += [f"if not ({asked}):", "    return MISS"]
-    if at_once:
-        return lines
-    lines += [f"p{k} = a{k}.data_ptr()" for k in tensors]
+    return lines if at_once else [*lines, *_aligned(given, tensors)]
+
+
+def _aligned(given: list[Any], tensors: list[int]) -> list[str]:
+    """Lines that take addresses, and refuse those that lie otherwise to multiples of 16 bytes."""
+    lines = [f"p{k} = a{k}.data_ptr()" for k in tensors]
     bits = {k: given[k].data_ptr() & 15 for k in tensors}
     moved = [f"p{k} & 15 != {bit}" for k, bit in bits.items() if bit]
     if aligned := [f"p{k}" for k, bit in bits.items() if not bit]:

@@ -10,10 +10,10 @@ import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import count as numbers
 from typing import Any
 
-from redalg.kernels.cpu.math.processor import binding, processor
+from redalg.kernels.code.processor import binding, processor
 
 MOVED = -1  # in the place of an error: a tensor lies otherwise to a multiple of 16 bytes than its kind
 STREAM = 4  # the word of a configuration that it is
@@ -23,7 +23,7 @@ READ = {  # argument in memory: Python's function that reads it, what that gives
     "double": ("PyFloat_AsDouble", "double", ""),
     "i8": ("PyObject_IsTrue", "i32", "trunc"),
 }
-_NUMBER = count()
+_NUMBER = numbers()
 
 
 class _Method(ctypes.Structure):
@@ -83,9 +83,9 @@ def _code(
 ) -> str:
     """The function in LLVM's language."""
     words = struct.unpack(f"{len(config) // 8}q", config)
-    room = max(1, len(values))
-    lines = [f"%config = alloca [{len(words)} x i64]", f"%values = alloca [{room} x i64]"]
-    lines.append(f"%places = alloca [{room} x ptr]")
+    count = max(1, len(values))
+    lines = [f"%config = alloca [{len(words)} x i64]", f"%values = alloca [{count} x i64]"]
+    lines.append(f"%places = alloca [{count} x ptr]")
     given = iter(range(len(values) + 1))
     moved = "0"
 
@@ -138,7 +138,7 @@ def _code(
         "ret ptr null",
     ]
     text = "\n".join(lines)
-    return f"define ptr @{name}(ptr %self, ptr %given, i64 %count) {{\n{text}\n}}\n"
+    return f"define ptr @{name}(ptr %self, ptr %given, i64 %many) {{\n{text}\n}}\n"
 
 
 __all__ = ["MOVED", "written"]

@@ -7,7 +7,7 @@ found by Remez's exchange and rounded to the format.
 
 from __future__ import annotations
 
-from redalg.kernels.cpu.math.processor import masks
+from redalg.kernels.code.processor import masks
 from redalg.kernels.cpu.math.values import Format, Value, absolute, clamped, fma, polynomial, scaled, select, with_sign
 
 SCALES = masks()  # whether the processor multiplies by a power of two, rounding once

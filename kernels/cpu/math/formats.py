@@ -14,7 +14,7 @@ import math
 import platform
 
 from redalg.graph.formats import FLOATS, INTEGERS, FloatFormat
-from redalg.kernels.cpu.math.processor import processor
+from redalg.kernels.code.processor import processor
 from redalg.kernels.cpu.math.values import (
     F32,
     F64,

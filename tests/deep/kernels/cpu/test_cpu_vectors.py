@@ -15,7 +15,7 @@ COMPILED = """
 import redalg as ra
 from redalg.kernels.cpu.build import kinds_of, llvm_text
 from redalg.kernels.cpu.kernel import RANGE
-from redalg.kernels.cpu.math.processor import machine
+from redalg.kernels.code.processor import machine
 from redalg.kernels.cpu.optimise import optimised
 from redalg.kernels.cpu.schedule import CpuSchedule
 from redalg.kernels.cpu.kernel import emit_cpu
@@ -47,7 +47,7 @@ SIDE_BY_SIDE = """
 import redalg as ra
 from redalg.kernels.cpu.build import kinds_of, llvm_text
 from redalg.kernels.cpu.kernel import RANGE, emit_cpu
-from redalg.kernels.cpu.math.processor import machine
+from redalg.kernels.code.processor import machine
 from redalg.kernels.cpu.optimise import optimised
 from redalg.kernels.cpu.schedule import ROWS, CpuSchedule
 from redalg.kernels.cpu.plan import Kind
