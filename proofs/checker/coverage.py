@@ -23,7 +23,7 @@ PAIRS = {
     "all": "(all, or)",
     "monoid": "(monoid, action)",
 }
-FORM = 50_000  # steps for the normal form of one reduction; past it the reduction stays as it is written
+FORM = 200_000  # steps for the normal form of one reduction; past it the reduction stays as it is written
 # assumption -> operations of which one must occur for it to have a bearing
 BEARING = {
     "cast_commutes": {"cast"},
