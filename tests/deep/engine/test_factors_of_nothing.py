@@ -58,8 +58,9 @@ def drawn(length: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("factor", FACTORS)
 def test_a_sum_of_nothing(factor: str) -> None:
-    """The definition's number, in one go and in pieces; where that is none, NaN or what the definition is."""
-    rng, derived = np.random.default_rng(len(factor)), 0
+    """The definition's number, in one go and in pieces; where that is none, NaN or what the definition is. A form whose
+    laws hold with a guard of its divisors alone is NaN there, and says what it assumes."""
+    rng, derived, guarded = np.random.default_rng(len(factor)), 0, set[str]()
     for body, around in product(BODIES, ("2 - sum[j]({})", "where(A[i,j], sum[j]({})*x[i,j], 1)")):
         text = f"{STAGES} f = {FACTORS[factor]}; return y = {around.format(body)}"
         declared = [d for n, d in DECLARED.items() if n in read_by(body + around, FACTORS[factor])]
@@ -82,5 +83,8 @@ def test_a_sum_of_nothing(factor: str) -> None:
                 got = np.asarray(results["y"])
                 if body in BODIES[:4]:
                     nothing = ~arrays["A"].any(axis=1)
+                    if np.isnan(got[nothing]).any() and "finite_stage_values" in form.assumptions:
+                        guarded.add(text)
+                        continue
                     assert np.isfinite(got[nothing]).all(), (text, arrays, got, want, form.finalize)
-    assert derived > 6
+    assert derived > 6 and len(guarded) <= 4, guarded

@@ -28,7 +28,7 @@ TEXTS = {
 FORMS = Forms(TEXTS)
 SIZES = {"i": 3, "d": 2, "g": 2}
 LARGEST = {"float32": 110, "float64": 950}
-FAR = 60  # hundredths of that, from which on rows may be computed in wider numbers
+FAR = 25  # hundredths of that, from which on rows may be computed in wider numbers
 UNITS = 8  # that a sum of 40 terms may be off
 
 
