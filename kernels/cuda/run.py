@@ -22,7 +22,7 @@ from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
 from redalg.kernels.cuda.readings import Readings
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import STORAGE, Operand
+from redalg.kernels.ir.program import STORAGE, Operand, Program
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
@@ -354,8 +354,7 @@ class Ready:
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        left = self.no_rows and any(all(shape) for _, shape, _ in self.outputs)  # which lack the axis of length 0
-        self.zero_length = left or self._is_empty(p.stream) and bool(p.passes)
+        self.zero_length = self._of_nothing(p)
         self._order, counted = self._arguments(rows)
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
@@ -378,6 +377,11 @@ class Ready:
     def _is_empty(self, axes: Iterable[str]) -> bool:
         """Whether one of the axes has length 0."""
         return any(self.planned.sizes[a] == 0 for a in axes)
+
+    def _of_nothing(self, p: Program) -> bool:
+        """Whether the definition says what results are: a stream of length 0, or results that lack such an axis."""
+        left = self.no_rows and any(all(shape) for _, shape, _ in self.outputs)
+        return left or self._is_empty(p.stream) and bool(p.passes)
 
     def _receiving(self, held: Mapping[str, Any]) -> Receiving:
         """What is done with a call's `out`, next to the arrays that it reads."""

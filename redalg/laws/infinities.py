@@ -103,19 +103,24 @@ def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: l
     level that no extremum is one of no element: as far as a level asks for them; and what that is asked of."""
     if level < LEVELS - 1:
         return []
-    held = set(held_ones)
-    poles = [(n.args[0], Fraction(0)) for n in g.walk(node) if g.is_inverse(n) and not n.axes & set(axis)]
-    poles += [(n.args[0], POLES[n.op]) for n in g.walk(node) if n.op in POLES and not n.axes & set(axis)]
-    found = {}
-    for u, pole in poles:
-        inside = {n for n in g.walk(u) if n.op == "reduce"}
-        if inside <= held and any(n.attr.axes == axis for n in inside):
-            found[u, pole] = Node("ne", (u, g.const(pole)))
+    found = [(Node("ne", (u, g.const(pole))), u) for u, pole in _poles(node, axis, set(held_ones))]
     if level == LEVELS:
-        extrema = [(finite(s), s) for s in held_ones if _of_nothing(s) is not g.FALSE]
-        return [*((condition, u) for (u, _), condition in found.items()), *extrema]
-    asked = set(_read_by_others([u for u, _ in found], node))
-    return [(condition, u) for (u, _), condition in found.items() if u in asked]
+        return found + [(finite(s), s) for s in held_ones if _of_nothing(s) is not g.FALSE]
+    asked = set(_read_by_others([u for _, u in found], node))
+    return [(condition, u) for condition, u in found if u in asked]
+
+
+def _poles(node: Node, axis: tuple[str, ...], held: set[Node]) -> list[tuple[Node, Fraction]]:
+    """Stage values that are held and where something has a pole of theirs."""
+    still = [n for n in g.walk(node) if not n.axes & set(axis)]
+    poles = [(n.args[0], Fraction(0)) for n in still if g.is_inverse(n)]
+    poles += [(n.args[0], POLES[n.op]) for n in still if n.op in POLES]
+
+    def asked(u: Node) -> bool:
+        inside = {n for n in g.walk(u) if n.op == "reduce"}
+        return inside <= held and any(n.attr.axes == axis for n in inside)
+
+    return [(u, pole) for u, pole in dict.fromkeys(poles) if asked(u)]
 
 
 def everything(node: Node) -> frozenset[str]:
