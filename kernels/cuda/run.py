@@ -354,7 +354,7 @@ class Ready:
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        self.zero_length = self._of_nothing(p)
+        self.zero_length = self._has_no_elements(p)
         self._order, counted = self._arguments(rows)
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
@@ -378,7 +378,7 @@ class Ready:
         """Whether one of the axes has length 0."""
         return any(self.planned.sizes[a] == 0 for a in axes)
 
-    def _of_nothing(self, p: Program) -> bool:
+    def _has_no_elements(self, p: Program) -> bool:
         """Whether the definition says what results are: a stream of length 0, or results that lack such an axis."""
         left = self.no_rows and any(all(shape) for _, shape, _ in self.outputs)
         return left or self._is_empty(p.stream) and bool(p.passes)

@@ -51,7 +51,12 @@ class Place:
 def places_of(cut: Cut, kinds: Sequence[str], sizes: Mapping[str, int], views: Mapping[str, View]) -> tuple[Place, ...]:
     """Every operand in place if the tensor memory accelerator can read it there, else in scratch."""
     found = tuple(_place_of(cut, side, kind, sizes, views) for side, kind in zip(cut.sides, kinds, strict=True))
-    if found[0].why and found[1].why and _alike(cut, views) and found[0] == replace(found[1], name=found[0].name, why=found[0].why):
+    if (
+        found[0].why
+        and found[1].why
+        and _alike(cut, views)
+        and found[0] == replace(found[1], name=found[0].name, why=found[0].why)
+    ):
         found = (found[0], replace(found[1], name=found[0].name, twice=True), *found[2:])
     if not found[0].why or not cut.left.bare:
         return found
