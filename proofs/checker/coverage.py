@@ -23,7 +23,8 @@ PAIRS = {
     "all": "(all, or)",
     "monoid": "(monoid, action)",
 }
-FORM = 200_000  # steps for the normal form of one reduction; past it the reduction stays as it is written
+FORM = 50_000  # steps for the normal form of one reduction; past it the reduction stays as it is written
+LISTS = 125_000  # the same of a list, whose entries are written out
 # assumption -> operations of which one must occur for it to have a bearing
 BEARING = {
     "cast_commutes": {"cast"},
@@ -122,7 +123,7 @@ def _is_sum(t: Term, doc: Document) -> bool:
 
 def form_of(t: Term, normal: Normal) -> object:
     try:
-        with share(FORM):
+        with share(LISTS if t.op == "reduce" and t.attr.kind.startswith("topk") else FORM):
             return normal(t)
     except (Unknown, Exhausted, RecursionError):
         return t
