@@ -12,7 +12,7 @@ tested (`redalg.kernels.ir.check`), and those of a matrix product (`redalg.kerne
 What decides X? Find X in a list below, in its second column; the third names the function, which is where it is
 decided. How wide a tile of attention is: "tiles" of `ATTENTION` -> `cascade_passes.tiled` -> `tile.plan.fitted`, whose
 candidates are the line ``for columns in …`` of `_candidates`; of a product of matrices: "tiles" of `GEMM` ->
-`gemm.tiles.tiles_of`; how many elements a thread of a row holds: "schedule" of `ROWS` -> `schedule.choose`.
+`gemm.tiles.Rounds`; how many elements a thread of a row holds: "schedule" of `ROWS` -> `schedule.choose`.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from redalg import _hooks
 from redalg.graph.node import reduction, state, substitute, tensor, walk
 from redalg.kernels.gemm.match import TYPES, Cut, sums_of
 from redalg.kernels.gemm.narrow import RATES
-from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of, slowed
+from redalg.kernels.gemm.tiles import FILL, GemmPlan, Sharing, blocks_of, slowed
 from redalg.kernels.ir.program import STORAGE, Result
 from redalg.kernels.schedule.calibration import calibration_of
+from redalg.kernels.schedule.choose import micro
 from redalg.kernels.schedule.target import Target
 from redalg.language.spec import Spec
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 GAIN = 0.9  # of the time of one kernel, that both together have to stay below
 LEAST = 4  # chunks of a part, at least
-FILL = 4  # chunks for the pipeline to fill, and to write results
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,15 @@ class Splitting:
         return alone + target.launch + 2 * sums / RATES.filled
 
 
-def chosen(plans: Sequence[GemmPlan], made: Splitting, alone: float) -> tuple[GemmPlan | None, float]:
-    """Tiles in parts, and the seconds both kernels take, where that is less than `alone`, of one kernel."""
+def chosen(plans: Sequence[GemmPlan], made: Splitting, alone: float) -> GemmPlan | str:
+    """Tiles in parts, where both kernels take less than `alone`, of one kernel; else why there are none, empty where
+    every multiprocessor has a tile anyway."""
     found = [parted for plan in plans for parted in made.parted(plan)]
     best = min(found, key=made.seconds, default=None)
-    if best is None or made.seconds(best) > GAIN * alone:
-        return None, alone
-    return best, made.seconds(best)
+    if best is None:
+        return ""
+    seconds = made.seconds(best)
+    return best if seconds <= GAIN * alone else f"{micro(seconds)} are predicted with it, and {micro(alone)} without"
 
 
 def laws(cut: Cut, kinds: tuple[str, str], pixels: bool, part: bool, whole: bool) -> Iterator[tuple[bool, str]]:

@@ -103,7 +103,8 @@ class GemmDraft:
     ``behind``: the product before this one, whose results it reads. ``narrow``: the model of few rows that chose its
     tiles.
     ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
-    ``vendor``: what a library computes instead of the kernel. ``parted``: how terms are shared out among blocks.
+    ``vendor``: what a library computes instead of the kernel. ``parted``: how terms are shared out among blocks;
+    ``whole``: why they are not.
     """
 
     call: Call
@@ -122,6 +123,7 @@ class GemmDraft:
     choice: Choice | None = None
     vendor: Vendor | None = None
     parted: Parted | None = None
+    whole: str = ""
     operations: TileProgram | None = None
     planned: Planned | None = None
 
@@ -234,9 +236,12 @@ def tiled(draft: GemmDraft) -> None:
     plan = None if few is None else narrow(few)
     draft.narrow = few if plan is not None else None
     plan = plan or _tiles(draft, draft.rows)
-    if (parted := _parts(draft, plan)) is not None:
+    parted = _parts(draft, plan)
+    if isinstance(parted, GemmPlan):
         plan, draft.narrow = parted, None
         staged, width = staged_width(_written(draft), made.column, sizes)
+    else:
+        draft.whole = parted
     staged = staged and plan.own_columns % 16 == 0
     draft.tiles = replace(
         plan,
@@ -266,30 +271,30 @@ def _rounds(draft: GemmDraft, rows: int) -> Rounds:
     assert made is not None and operands is not None
     left, right = operands.places[:2]
     shape = rows, draft.sizes[made.column], draft.terms, draft.batches
-    float8 = operands.kinds[0] in FLOAT8
-    return Rounds(operands.kinds, right.flat, *shape, draft.call.target, float8, True, len(made.sides) - 1, left.flat)
+    return Rounds(operands.kinds, right.flat, *shape, draft.call.target, len(made.sides) - 1, left.flat)
 
 
 def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
     """Tiles of so many rows, by the model of rounds."""
-    made, operands, case = draft.made, draft.operands, _rounds(draft, rows)
+    made, operands = draft.made, draft.operands
     assert made is not None and operands is not None
     staged = staged_width(operands.results, made.column, draft.sizes)[0]
-    return min(case.plans(staged and not reads_columns(operands.results, made.column)), key=case.time)
+    return _rounds(draft, rows).best(staged and not reads_columns(operands.results, made.column))
 
 
-def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | None:
-    """Tiles whose terms are shared out among blocks (split-K), where that is predicted to be faster."""
+def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | str:
+    """Tiles whose terms are shared out among blocks (split-K), where that is predicted to be faster; else why not:
+    empty where every multiprocessor has a tile anyway."""
     made, operands, call = draft.made, draft.operands, draft.call
     assert made is not None and operands is not None
     pixels, whole = operands.places[0].pixels is not None, call.deterministic or draft.launches == 1
-    if refusal(made, operands.kinds, pixels, draft.part, whole):
-        return None
     case = Splitting(draft.rows, draft.sizes[made.column], draft.batches, call.target)
+    if why := refusal(made, operands.kinds, pixels, draft.part, whole):
+        return why if [*case.parted(alone)] else ""
     seconds = _seconds(draft, alone) if draft.narrow is not None else case.seconds(alone)
-    plan, seconds = chosen(_rounds(draft, draft.rows).plans(), case, seconds)
-    if plan is not None:
-        draft.parted = Parted(partial_of(made), seconds)
+    plan = chosen(_rounds(draft, draft.rows).plans(), case, seconds)
+    if isinstance(plan, GemmPlan):
+        draft.parted = Parted(partial_of(made), case.seconds(plan))
         draft.sizes = {**draft.sizes, draft.parted.partial.axis: plan.parts}
     return plan
 
@@ -439,6 +444,8 @@ def explained(draft: GemmDraft) -> None:
     seconds, moved, reasons = found.seconds, sum(made.choice.bytes for made in draft.before), list(found.reasons)
     if draft.narrow is not None:
         reasons.append(told(draft.narrow, found.plan))
+    if draft.whole:
+        reasons.append(f"no split-K: {draft.whole}")
     if isinstance(joined, Joined):
         seconds, moved = found.seconds + joined.seconds, joined.bytes
         reasons.append(joined.line)

@@ -19,7 +19,7 @@ from redalg.kernels.gemm.epilogue import pairs
 from redalg.kernels.gemm.kernel import Gemm
 from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, merged, outermost
 from redalg.kernels.gemm.places import Place
-from redalg.kernels.gemm.tiles import SIDES, GemmPlan
+from redalg.kernels.gemm.tiles import FILL, SIDES, GemmPlan
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
 from redalg.kernels.launch.planned import Map
@@ -73,7 +73,7 @@ def seconds_of(plan: GemmPlan, width: int, tiles: int, moved: int, target: Targe
     """The time predicted for so many tiles of operands of this width, and so many elements that are read."""
     known = calibration_of(target.name).tensor_cores
     rounds = -(-tiles // max(1, target.multiprocessors // plan.cluster))
-    filled = 3 if plan.bulk else 4  # chunks for the pipeline to fill, and to write results
+    filled = FILL - plan.bulk  # results are written beside the next tile
     tile = 2 * plan.rows * plan.columns * plan.products * (plan.chunks + filled) * plan.chunk
     rate = known.rate * (known.float8 if width == 1 else 1)
     computing = rounds * tile * target.multiprocessors / rate

@@ -20,6 +20,7 @@ from redalg.kernels.tile.plan import MOST_SHARED
 # (benchmarks/records/convolutions.md, "Tiles of many rows") products of 2 to 36 chunks took 0.74 to 0.98 of the time by
 # bulk copies, and by tiles of 128 and 256 columns 1.04 to 1.33 times as long by pairs of blocks.
 SHORT = 40
+FILL = 4  # chunks that take the time of filling the pipeline, and of writing results
 LEAST = 3  # stages that are left where whole tiles are staged
 PITCH = 144  # bytes from one staged row of 64 results to the next: neighbours start in other banks
 SIDES = (Tile.LEFT, Tile.RIGHT)
@@ -221,21 +222,10 @@ def slowed(area: int) -> float:
     return SLOW[-1][1]
 
 
-def tiles_of(
-    kinds: tuple[str, str],
-    flat: bool,
-    rows: int,
-    columns: int,
-    terms: int,
-    batches: int,
-    target: Target,
-    promoted: bool = True,
-    cluster: bool = True,
-    broad: bool = True,
-    products: int = 1,
-    left_flat: bool = False,
-) -> GemmPlan:
-    """The tiles that take the least time, by a model of rounds: every multiprocessor computes one tile at a time.
+@dataclass(frozen=True)
+class Rounds:
+    """A product whose tiles are computed in rounds, one by every multiprocessor at a time, and the tiles that take the
+    least time by that model. Operands as in `GemmPlan`.
 
     ``promoted``, whatever the types of a spec: sums of float8 products that stay with the tensor cores are off by up to
     33·2^-13 of their largest for every 32 terms, K/32·33·2^-13 of Σ|L·R| in all, which at K = 4096 is half of it. No
@@ -244,29 +234,10 @@ def tiles_of(
 
     >>> from redalg.kernels.schedule.target import H200
     >>> kinds = "bfloat16", "bfloat16"
-    >>> p = tiles_of(kinds, False, 4096, 4096, 4096, 1, H200)
-    >>> (p.rows, p.columns, p.cluster, p.stages), tiles_of(kinds, False, 300, 200, 4096, 1, H200).columns
+    >>> p = Rounds(kinds, False, 4096, 4096, 4096, 1, H200).best()
+    >>> (p.rows, p.columns, p.cluster, p.stages), Rounds(kinds, False, 300, 200, 4096, 1, H200).best().columns
     ((128, 256, 2, 4), 64)
     """
-    case = Rounds(
-        kinds,
-        flat,
-        rows,
-        columns,
-        terms,
-        batches,
-        target,
-        promoted and kinds[0] in FLOAT8,
-        cluster,
-        products,
-        left_flat,
-    )
-    return min(case.plans(broad), key=case.time)
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """A product whose tiles are computed in rounds: what `tiles_of` takes, by the same names."""
 
     kinds: tuple[str, str]
     flat: bool
@@ -275,10 +246,16 @@ class Rounds:
     terms: int
     batches: int
     target: Target
-    promoted: bool
-    cluster: bool
-    products: int
-    left_flat: bool
+    products: int = 1
+    left_flat: bool = False
+
+    @property
+    def promoted(self) -> bool:
+        return self.kinds[0] in FLOAT8
+
+    def best(self, broad: bool = True) -> GemmPlan:
+        """The tiles that take the least time. Raises: Outside."""
+        return min(self.plans(broad), key=self.time)
 
     def plans(self, broad: bool = True) -> list[GemmPlan]:
         """Tiles of every shape that fits. Raises: Outside."""
@@ -305,7 +282,7 @@ class Rounds:
             left_flat=self.left_flat,
         )
         shared = Tile.LEFT if halves == 2 else Tile.RIGHT
-        size = 2 if self.cluster and self._pairs(plan, shared) else 1
+        size = 2 if self._pairs(plan, shared) else 1
         side = (self.target.multiprocessors / size) ** 0.5
         tall = plan.rows * (size if shared is Tile.RIGHT else 1)
         broad = wide * (size if shared is Tile.LEFT else 1)
@@ -327,7 +304,7 @@ class Rounds:
         count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
         rounds = -(-count // (self.target.multiprocessors // plan.cluster))
         area = plan.rows * plan.columns * self.products
-        return rounds * area * slowed(area) * (plan.chunks + 4)
+        return rounds * area * slowed(area) * (plan.chunks + FILL)
 
 
 def blocks_of(plan: GemmPlan, rows: int, columns: int, batches: int) -> tuple[int, int, int]:

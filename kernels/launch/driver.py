@@ -14,7 +14,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.ir.program import Module, Param
 from redalg.kernels.launch.ptx import CC, ptx_of
 from redalg.kernels.launch.store import Disk
-from redalg.kernels.launch.written import written
+from redalg.kernels.launch.written import Prepared, written
 from redalg.kernels.schedule.target import Target
 
 CHANGING = ("operand", "number", "result", "scratch", "counters", "maps")  # arguments that differ from call to call
@@ -362,7 +362,7 @@ class Launch:
         kinds = {ctypes.c_double: "double", ctypes.c_bool: "i8"}
         changing = set(self.slots)
         values = [kinds.get(type(v), "i64") if k in changing else v.value for k, v in enumerate(self._values)]
-        self._written[key] = written(direct, int(self.function), config, values, tensors or {}, pointer, kept)
+        self._written[key] = written(Prepared(direct, int(self.function), config, values, tensors or {}, pointer), kept)
         return self._written[key]
 
     def _by_bindings(self) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count as numbers
-from typing import Any
+from typing import Any, NamedTuple
 
 from redalg.kernels.code.processor import binding, processor
 
@@ -32,25 +32,28 @@ class _Method(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
-def written(
-    launch: int,
-    function: int,
-    config: bytes,
-    values: Sequence[str | int],
-    tensors: Mapping[int, int],
-    pointer: int,
-    kept: Any,
-) -> Callable[..., int]:
-    """``f(stream, *given)``, which gives the error of cuLaunchKernelEx, or `MOVED`; as it raises what Python's own
-    conversions raise, then nothing is launched.
+class Prepared(NamedTuple):
+    """What is known of a launch before its calls.
 
     ``launch``, ``function``: addresses of the driver's function and its handle of the kernel; ``values``: of every
     parameter its fixed value or the type of what is given. ``tensors``: parameters given as tensors, whose addresses
-    the C function at ``pointer`` says, and the last four bits of these. ``kept`` lives as long as the function.
+    the C function at ``pointer`` says, and the last four bits of these.
     """
+
+    launch: int
+    function: int
+    config: bytes
+    values: Sequence[str | int]
+    tensors: Mapping[int, int]
+    pointer: int
+
+
+def written(made: Prepared, kept: Any) -> Callable[..., int]:
+    """``f(stream, *given)``, which gives the error of cuLaunchKernelEx, or `MOVED`; as it raises what Python's own
+    conversions raise, then nothing is launched. ``kept`` lives as long as the function."""
     name = f"launch{next(_NUMBER)}"
     engine, llvm = _engine(), binding()
-    engine.add_module(llvm.parse_assembly(_code(name, launch, function, config, values, tensors, pointer)))
+    engine.add_module(llvm.parse_assembly(_code(name, made)))
     engine.finalize_object()
     method = _Method(b"launch", engine.get_function_address(name), FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
@@ -72,16 +75,9 @@ def _called(address: int | str, result: str, *arguments: str) -> str:
     return f"call {result} inttoptr (i64 {address} to ptr)({', '.join(arguments)})"
 
 
-def _code(
-    name: str,
-    launch: int,
-    function: int,
-    config: bytes,
-    values: Sequence[str | int],
-    tensors: Mapping[int, int],
-    pointer: int,
-) -> str:
+def _code(name: str, made: Prepared) -> str:
     """The function in LLVM's language."""
+    launch, function, config, values, tensors, pointer = made
     words = struct.unpack(f"{len(config) // 8}q", config)
     count = max(1, len(values))
     lines = [f"%config = alloca [{len(words)} x i64]", f"%values = alloca [{count} x i64]"]
@@ -93,10 +89,10 @@ def _code(
         """Lines that read a given argument; the value's name."""
         lines.append(f"%at{k} = getelementptr ptr, ptr %given, i64 {k}")
         lines.append(f"%given{k} = load ptr, ptr %at{k}")
-        reader, made, narrowed = (pointer, "i64", "") if tensor else READ[kind]
-        lines.append(f"%read{k} = {_called(reader, made, f'ptr %given{k}')}")
+        reader, gives, narrowed = (pointer, "i64", "") if tensor else READ[kind]
+        lines.append(f"%read{k} = {_called(reader, gives, f'ptr %given{k}')}")
         if narrowed:
-            lines.append(f"%narrow{k} = {narrowed} {made} %read{k} to {kind}")
+            lines.append(f"%narrow{k} = {narrowed} {gives} %read{k} to {kind}")
         return f"%narrow{k}" if narrowed else f"%read{k}"
 
     stream = read(next(given), "i64")
@@ -115,13 +111,13 @@ def _code(
         lines.append(f"store ptr %value{k}, ptr %place{k}")
     arguments = "ptr %config", f"ptr inttoptr (i64 {function} to ptr)", "ptr %places", "ptr null"
     lines += [
-        f"%bits = and i64 {moved}, 15",
-        "%lies = icmp eq i64 %bits, 0",
-        "br i1 %lies, label %read, label %away",
-        "read:",
         f"%raised = {_called('PyErr_Occurred', 'ptr')}",
         "%fine = icmp eq ptr %raised, null",
-        "br i1 %fine, label %go, label %fail",
+        "br i1 %fine, label %read, label %fail",
+        "read:",
+        f"%bits = and i64 {moved}, 15",
+        "%lies = icmp eq i64 %bits, 0",
+        "br i1 %lies, label %go, label %away",
         "go:",
         f"%state = {_called('PyEval_SaveThread', 'ptr')}",
         f"%error = {_called(launch, 'i32', *arguments)}",
@@ -141,4 +137,4 @@ def _code(
     return f"define ptr @{name}(ptr %self, ptr %given, i64 %many) {{\n{text}\n}}\n"
 
 
-__all__ = ["MOVED", "written"]
+__all__ = ["MOVED", "Prepared", "written"]

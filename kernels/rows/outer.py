@@ -734,10 +734,7 @@ class OuterKernel(Kernel):
     def _entry_of_results(self, places: tuple[str, str], turned: bool = False) -> None:
         """The state of the row at an entry, exports and results; `turned`: where the axes have changed places."""
         out, sides = self.out, self.found.sides
-        several, same = self.found.areas > 1, self.found.same
-        if turned:
-            assert self.found.turned is not None
-            same = {**self.found.turned, **{m: n for n, m in self.found.turned.items()}}
+        several = self.found.areas > 1
         for side, other, place in zip(sides, sides[::-1] if turned else sides, places, strict=True):
             out(f"i_{axis_name(side.axis)} = {self._within(other, place)}")
         padded = [(side, place) for side, place in zip(sides, places, strict=True) if self.shape.pad(side) > side.width]
@@ -747,15 +744,21 @@ class OuterKernel(Kernel):
             self.elements.offsets()
             around, self.row = self.row, self.row.child()
             for number, side in enumerate(sides):
+                at = places[number] if several else f"i_{axis_name(side.axis)}"
                 for name in [*self._kept_along(number), *(f.names[0] for f in side.folds)]:
-                    of = same.get(name, name)
-                    at = places[number] if several else f"i_{axis_name(side.axis)}"
-                    out(f"{local(name)} = {local(of)}_all[{at}]")
+                    out(f"{local(name)} = {local(self._table_of(name, turned))}_all[{at}]")
             out("n_b = length")
             StepPrinter(self, self.row.child()).steps(self.found.ends)
             out(*(f"{local(part.name)} = {local(part.name)}_b" for part in self.state.parts), "n = length")
             self._write()
             self.row = around
+
+    def _table_of(self, name: str, turned: bool) -> str:
+        """The name whose table holds what varies along one axis; the other one's where these have changed places."""
+        if not turned:
+            return self.found.same.get(name, name)
+        pairs = self.found.turned or {}
+        return {**pairs, **{m: n for n, m in pairs.items()}}.get(name, name)
 
     def _write(self) -> None:
         """Exports and results of an entry; a result that lacks an axis is written where its index is 0."""

@@ -65,12 +65,15 @@ class Tensor(NamedTuple):
         return not is_interval(self.domain) or admits(self.domain, value)
 
     def places(self) -> list[tuple[int, ...]]:
-        """The places along the stream, and along dimensions whose positions are read the first two and the last."""
+        """The places along the stream."""
+        steps = range(self.shape[self.along]) if self.along is not None else (0,)
+        return [tuple(j if d == self.along else 0 for d in range(len(self.shape))) for j in steps]
 
-        def walked(d: int, n: int) -> Sequence[int]:
-            return range(n) if d == self.along else sorted({0, 1, n - 1}) if d in self.read else (0,)
-
-        return list(product(*(walked(d, n) for d, n in enumerate(self.shape))))
+    def aside(self) -> Iterator[_Place]:
+        """Infinities and NaN at the second and the last place of a dimension whose positions are read."""
+        moved = [(d, k) for d in self.read for k in sorted({1, self.shape[d] - 1})]
+        for (d, k), at in product(moved, self.places()):
+            yield from (((*at[:d], k, *at[d + 1 :]), v) for v in (*INFINITE, np.nan) if np.isnan(v) or self.admitted(v))
 
     def infinite(self) -> Iterator[_Place]:
         """Where it is made infinite, and with which sign."""
@@ -164,10 +167,10 @@ def _cases(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
 
 def _single(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
     """One infinity or NaN."""
-    for which, beside in ((Tensor.infinite, BESIDE), (Tensor.broken, NUMBERS[:2])):
+    for which, beside in ((Tensor.infinite, BESIDE), (Tensor.broken, NUMBERS[:2]), (Tensor.aside, NUMBERS[:2])):
         for batch in batches:
             places = [list(which(tensors[k])) for k in batch]
-            for step in range(max(map(len, places))):
+            for step in range(max(map(len, places), default=0)):
                 at = {k: found[step] for k, found in zip(batch, places, strict=True) if step < len(found)}
                 yield from ((numbers, at) for numbers in beside)
 

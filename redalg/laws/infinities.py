@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
     from redalg.streaming.run import Divided
 
-LENGTH = 4  # of the streamed axis; axes of their own have 2, or one more than the stream where their places are read
+LENGTH = 4  # of the streamed axis; axes of their own have 2
+LONG = 5, 3  # of an axis of its own whose positions are read, which a mask may then leave out; of each of several
 LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
 EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
@@ -238,7 +239,8 @@ class Definitions:
             return {}
         lists = new_axes(*spec.outputs.values())
         places = {n.attr for n in g.walk(*spec.outputs.values()) if n.op == "index"} - {*axis}
-        sizes = {**{a: LENGTH + 1 if a in places else 2 for d in spec.tensors for a in d.axes}, **lists}
+        own = LONG[len(places) > 1]
+        sizes = {**{a: own if a in places else 2 for d in spec.tensors for a in d.axes}, **lists}
         sizes[axis[0]] = LENGTH // 2 ** (len(axis) - 1)
         batches = tuple(_batches(spec))
         if not batches:  # nothing but integers and conditions

@@ -53,3 +53,10 @@ def test_a_result_is_the_definition_or_nan(mask: str, factor: str, written: str)
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted)) | (abs(found - wanted) <= 1e-9)
         assert (same | np.isnan(found)).all(), (name, place, value, found, wanted)
         assert same.all() or "finite_stage_values" in form.assumptions
+
+
+def test_positions_along_several_axes_fit_the_budget() -> None:
+    """More of these would be so many runs that none counts, and every infinite element made the result NaN."""
+    mask = "index[b] <= index[i] and index[j] <= index[c]"
+    spec = ra.parse(f"tensors x[b,i,j,c], z[b,i,j,c]; return y = sum[c](where({mask}, x[b,i,j,c], 0)*z[b,i,j,c])")
+    assert "budget" not in str(ra.derive_incremental(spec, axis="c").assumptions)

@@ -42,6 +42,7 @@ STAGES = """z = where(A[i,j], x[i,j], -oo); m = max[j](z);
     s = sum[j](where(A[i,j], x[i,j]**2, 0)); t = sum[j](where(A[i,j], x[i,j], 0)); n = sum[j](where(A[i,j], 1, 0));
     l = sum[j](exp(z - m)); """
 LENGTHS = (1, 2, 5)
+GUARDED = {"deviation": 2, "range": 2, "of two masks": 4}  # forms that are NaN in such rows, at most
 
 
 def read_by(body: str, factor: str) -> set[str]:
@@ -87,4 +88,4 @@ def test_a_sum_of_nothing(factor: str) -> None:
                         guarded.add(text)
                         continue
                     assert np.isfinite(got[nothing]).all(), (text, arrays, got, want, form.finalize)
-    assert derived > 6 and len(guarded) <= 4, guarded
+    assert derived > 6 and len(guarded) <= GUARDED.get(factor, 0), guarded

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,7 +22,10 @@ DECLARED = {"x": "x[i,j]", "z": "z[i,j]", "b": "b[j]", "a": "a[i]", "k": "k[i,j]
 def element(r: random.Random, leaves: list[str], depth: int) -> str:
     if depth == 0 or r.random() < 0.2:
         return r.choice(leaves)
-    e: Callable[[], str] = lambda: element(r, leaves, depth - 1)  # noqa: E731
+
+    def e() -> str:
+        return element(r, leaves, depth - 1)
+
     mask = r.choice([f"{e()} > {e()}", "k[i,j]", "index[j] <= index[i]", "index[i] < index[j]"])
     return r.choice(
         [

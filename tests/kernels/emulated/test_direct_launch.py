@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.driver import Geometry
-from redalg.kernels.launch.written import MOVED, written
+from redalg.kernels.launch.written import MOVED, Prepared, written
 
 KERNEL = 0x1234567890
 CALLED = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
@@ -48,7 +48,7 @@ def launches(
     called, pointer = CALLED(direct), POINTER(lambda tensor: tensor.at)
     addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (called, pointer)]
     config, kept = driver._configuration(4096, geometry)
-    yield written(addresses[0], KERNEL, config, values, tensors or {}, addresses[1], kept), seen
+    yield written(Prepared(addresses[0], KERNEL, config, values, tensors or {}, addresses[1]), kept), seen
     del called, pointer
 
 

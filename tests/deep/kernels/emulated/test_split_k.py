@@ -180,19 +180,20 @@ def test_a_part_that_is_left_out_is_seen() -> None:
 
 
 def test_when_terms_are_shared_out() -> None:
-    """Few tiles and many terms; not where one order of additions or one launch is asked for, and not a chain."""
+    """Few tiles and many terms; not where one order of additions or one launch is asked for, which is said."""
 
-    def parted(text: str, sizes: Mapping[str, int], **options: Any) -> bool:
-        made = planned(text, sizes, H200, **options)
-        return any("split-K" in line for line in made.choice.reasons)
+    def parted(text: str, sizes: Mapping[str, int], why: str = "", **options: Any) -> bool:
+        reasons = " ".join(planned(text, sizes, H200, **options).choice.reasons)
+        assert ("no split-K: " in reasons and why in reasons) is bool(why)
+        return ", split-K: " in reasons
 
     few = {"t": 65536, "a": 512, "b": 512}
     assert parted(WEIGHTS, few) and parted(ROWS, few) and parted(GRAM, {"t": 1 << 20, "a": 128, "b": 128})
-    assert not parted(WEIGHTS, {"t": 512, "a": 512, "b": 512})
+    assert not parted(WEIGHTS, {"t": 512, "a": 512, "b": 512}, "are predicted with it")
     assert not parted(WEIGHTS, {"t": 8192, "a": 4096, "b": 4096})
-    assert not parted(ROWS, few, deterministic=True)
-    assert not parted(ROWS, few, launches=1)
-    assert not parted(ROWS, few, kind="float8_e4m3fn")
+    assert not parted(ROWS, few, "one launch, or one order", deterministic=True)
+    assert not parted(ROWS, few, "one launch, or one order", launches=1)
+    assert not parted(ROWS, few, "sums of float8", kind="float8_e4m3fn")
 
 
 @pytest.mark.skipif(ptxas() is None, reason="ptxas was not found")

@@ -11,7 +11,7 @@ import redalg as ra
 from redalg.errors import RedalgError
 from redalg.graph import node as g
 from redalg.kernels.gemm.match import Side, operand_types
-from redalg.kernels.gemm.tiles import blocks_of, shapes, tiles_of
+from redalg.kernels.gemm.tiles import Rounds, blocks_of, shapes
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.match import Outside
@@ -124,7 +124,7 @@ def test_every_tile_fits_registers_and_shared_memory() -> None:
         for consumers, halves, columns in shapes(promoted):
             assert halves * columns // 2 + promoted * columns // 2 <= 200
             kinds = (E4M3, E4M3) if promoted else ("bfloat16", "bfloat16")
-            p = tiles_of(kinds, False, 64 * consumers * halves, columns, 512, 1, H200)
+            p = Rounds(kinds, False, 64 * consumers * halves, columns, 512, 1, H200).best()
             assert p.size <= MOST_SHARED and p.stages >= 4 and p.barriers + 16 * p.stages <= p.barriers + 256
 
 
@@ -132,7 +132,7 @@ def test_every_tile_fits_registers_and_shared_memory() -> None:
 @pytest.mark.parametrize("columns", (1, 127, 4096, 50_257))
 def test_tiles_cover_the_result_once(rows: int, columns: int) -> None:
     """Every block of a cluster's tile is one place, as the kernel computes it; together they cover rows and columns."""
-    p = tiles_of(("bfloat16", "bfloat16"), False, rows, columns, 1024, 1, H200)
+    p = Rounds(("bfloat16", "bfloat16"), False, rows, columns, 1024, 1, H200).best()
     count, down, over = blocks_of(p, rows, columns, 1)
     if count > 20_000:
         count = 20_000
