@@ -132,8 +132,10 @@ def partial_of(cut: Cut) -> Partial:
     >>> from redalg.kernels.gemm.match import cut
     >>> import redalg as ra
     >>> spec = ra.parse("return y = relu(sum[t](x[t,i]*w[t,k]) + c[k])")
-    >>> print(partial_of(cut(spec, ("t",), dict.fromkeys("xwc", "bfloat16"))).spec)
-    return y = relu(c[k] + sum[part](partial[part,i,k]))
+    >>> made = partial_of(cut(spec, ("t",), dict.fromkeys("xwc", "bfloat16")))
+    >>> from redalg.text.nodes import short
+    >>> print(short(made.spec.outputs["y"]), made.axis, made.names)
+    relu(sum[part](partial[part,i,k]) + c[k]) part ('partial',)
     """
     taken = {t.name for t in cut.spec.tensors} | {*cut.spec.outputs} | {*cut.spec.axes}
 
