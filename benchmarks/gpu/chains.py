@@ -1,10 +1,11 @@
 """Chains of two matrix products (feed-forward layers) beside cuBLAS, in one run.
 
-`python -m benchmarks.gpu.chains [--only 'G*'] [--rows 128] [--out FILE] [--compile]`: for every workload of
-FlashFuser's tables (G: relu between two products; S: gated by SiLU) our kernels and PyTorch's (cuBLAS and elementwise
-kernels), both as captured graphs, in turns: on one set of operands (warm), and on as many in turn as exceed the L2
-(cold). Ours is checked against float64 first. The floor is the larger of two times: operands and result once at a
-copy's rate in the same run, and the products at 750 TFLOP/s.
+`python -m benchmarks.gpu.chains [--only 'G*'] [--rows 128] [--out FILE] [--compile] [--prepare]`: for every workload
+of FlashFuser's tables (G: relu between two products; S: gated by SiLU) our kernels and PyTorch's (cuBLAS and
+elementwise kernels; by `--compile` also torch.compile's, by max-autotune), all as captured graphs, in turns: on one set
+of operands (warm), and on as many in turn as exceed the L2 (cold). Ours is checked against float64 first. The floor is
+the larger of two times: operands and result once at a copy's rate in the same run, and the products at 750 TFLOP/s.
+`--prepare` compiles and checks, and times nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ G8 8192 2048 2048; G9 2048 512 512; G10 1536 384 384; S1 8192 3072 3072; S2 5632
 S4 8192 2048 2048; S5 11008 2048 2048; S6 8960 1536 1536; S7 9728 2560 2560; S8 3072 1024 1024
 """  # name, n, k, l
 CELLS = {words[0]: tuple(map(int, words[1:])) for words in map(str.split, TABLE.split(";"))}
+AUTOTUNE = "max-autotune-no-cudagraphs"  # captured graphs are timed for all alike
 COLD = 256 << 20  # bytes that pass between two uses of a set of operands
 Call = Callable[[], Any]
 
@@ -39,33 +41,37 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--rows", default="128", help="rows of A; several: comma")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--compile", action="store_true", help="torch.compile, max-autotune, too")
+    parser.add_argument("--prepare", action="store_true", help="compile and check, without times")
     options = parser.parse_args(words)
     for rows in map(int, options.rows.split(",")):
         for name, sizes in CELLS.items():
             if fnmatch.fnmatch(name, options.only):
-                line = _line(name, rows, sizes, options.compile)
+                line = _line(name, rows, sizes, options.compile, options.prepare)
                 print(json.dumps(line), flush=True)
                 if options.out:
                     with options.out.open("a") as f:
                         f.write(json.dumps(line | stamp()) + "\n")
 
 
-def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool) -> dict[str, Any]:
+def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool, prepare: bool = False) -> dict[str, Any]:
     import torch
 
     n, k, width = sizes
     gated = name.startswith("S")
     shapes = {"A": (rows, k), "B": (n, k), "D": (width, n)} | ({"C": (n, k)} if gated else {})
     size = 2 * sum(a * b for a, b in shapes.values())
-    sets = [_drawn(shapes) for _ in range(max(2, 1 + COLD // size))]
+    sets = [_drawn(shapes) for _ in range(1 if prepare else max(2, 1 + COLD // size))]
     line: dict[str, Any] = {"cell": name, "m": rows, "n": n, "k": k, "l": width, "device": torch.cuda.get_device_name()}
     form = ra.derive_incremental(ra.parse(GATED if gated else RELU), axis="n", max_passes=4)
     run = form.compile("cuda")
     try:
         line["error"] = _error(run(**sets[0]), sets[0])
+        if prepare:
+            return line
         calls: dict[str, Callable[[dict[str, Any]], Any]] = {"ours": lambda x: run(**x), "torch": _torch}
         if compiled:
-            calls["torch.compile"] = torch.compile(_torch, mode="max-autotune-no-cudagraphs")
+            torch._dynamo.reset()  # else what was compiled before makes lengths dynamic
+            calls["torch.compile"] = torch.compile(_torch, dynamic=False, mode=AUTOTUNE)
         for warmth, used in (("warm", sets[:1]), ("cold", sets)):
             line[warmth] = _raced({who: _captured(call, used) for who, call in calls.items()}, len(used))
         line["kernels"] = _count(run.planned)
