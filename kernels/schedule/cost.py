@@ -603,6 +603,8 @@ class _Model:
     def slower(self) -> float:
         """How much longer everything takes where sums over rows are added, or several rows of columns are walked."""
         found = self.summing() if self.work.held.summed else 1.0
+        if self.s.peel and self.s.coarsen > 1:
+            found *= self.known.memory.peeled_several
         if self.walks_columns:
             lines = self.known.lines
             found *= (lines.several if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
