@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.program import Fold
 from redalg.kernels.ir.schedule import lanes_of, parts_of
+from redalg.kernels.rows.merge import field
 from redalg.source.names import local
 
 if TYPE_CHECKING:
@@ -65,23 +66,21 @@ class ColumnReduction:
             " neighbouring threads at one row."
         )
         lines, totals = self._tables("parts_of_rows", parts * pitch), self._tables("rows", s.rows)
-        part = f"t // {lanes}" if lanes > 1 else "t"
-        if lanes > 1:
-            with out.block(f"if t % {lanes} == 0:"):
-                self._to(lines, f"{part} * {pitch} + r")
-        else:
-            self._to(lines, f"{part} * {pitch} + r")
-        out("cuda.syncthreads()", f"slot = cuda.threadIdx.x % {parts * s.rows}")
-        self._from(lines, f"slot % {parts} * {pitch} + slot // {parts}")
+        part = field(s.rows * lanes, parts)
+        with out.block(f"if {field(s.rows, lanes)} == 0:" if lanes > 1 else None):
+            self._to(lines, f"{part} * {pitch} + {field(1, s.rows)}")
+        out("cuda.syncthreads()", f"slot = {field(1, parts * s.rows)}")
+        self._from(lines, f"(slot & {parts - 1}) * {pitch} + (slot >> {parts.bit_length() - 1})")
         self._butterfly(parts)
         self._share(totals, parts)
 
     def _share(self, totals: list[list[str]], count: int) -> None:
         """What one thread of `count` knows of a row, to all threads of the row."""
-        with self.out.block(f"if cuda.threadIdx.x % {count} == 0 and cuda.threadIdx.x < {count * self.schedule.rows}:"):
-            self._to(totals, f"slot // {count}")
+        rows = self.schedule.rows
+        with self.out.block(f"if {field(1, count)} == 0 and cuda.threadIdx.x < {count * rows}:"):
+            self._to(totals, f"slot >> {count.bit_length() - 1}")
         self.out("cuda.syncthreads()")
-        self._from(totals, "r")
+        self._from(totals, field(1, rows))
 
     def _of_cluster(self) -> None:
         """From the values of all blocks of the cluster those of rows."""
@@ -99,7 +98,7 @@ class ColumnReduction:
             for i, (table, n) in enumerate(zip(names, fold.names, strict=True))
         ]
         group.pushed(values, f"split * {s.rows} + r" if s.rows > 1 else "split", s.rows)
-        out(f"slot = cuda.threadIdx.x % {s.cluster * s.rows}")
-        self._from(tables, f"slot % {s.cluster} * {s.rows} + slot // {s.cluster}")
+        out(f"slot = {field(1, s.cluster * s.rows)}")
+        self._from(tables, f"(slot & {s.cluster - 1}) * {s.rows} + (slot >> {s.cluster.bit_length() - 1})")
         self._butterfly(s.cluster)
         self._share(self._tables("clusters", s.rows), s.cluster)

@@ -16,7 +16,7 @@ from redalg.kernels.ir.schedule import by_network
 from redalg.kernels.lower.signs import SEEN, is_share
 from redalg.kernels.rows.column_reduction import ColumnReduction
 from redalg.kernels.rows.element import DTYPE
-from redalg.kernels.rows.merge import Merge
+from redalg.kernels.rows.merge import LANE, Merge, field, warp_of_row
 from redalg.kernels.rows.network import Network
 from redalg.kernels.rows.select import Selection
 from redalg.kernels.rows.steps import StepPrinter
@@ -139,16 +139,17 @@ class Group:
         """Through shared memory: every warp leaves its value, every warp reads those of all."""
         out, kernel = self.kernel.out, self.kernel
         tables = [[self._table(fold, i, what, count * rows) for i in range(len(fold.names))] for fold in folds]
-        row = f"r * {count} + " if rows > 1 else ""
+        s = self.schedule
+        mine, other = field(32, s.block // 32), warp_of_row(s, field(1, count))
         self.kernel.comment(
             f"Block reduction: lane 0 of each of a row's {count} warps to shared memory, then every warp reads all."
         )
-        with out.block("if t % 32 == 0:"):
+        with out.block(f"if {LANE} == 0:"):
             for fold, names in zip(folds, tables, strict=True):
-                out(*(f"{table}[{row}t // 32] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
+                out(*(f"{table}[{mine}] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
         out("cuda.syncthreads()")
         for fold, names in zip(folds, tables, strict=True):
-            out(*(f"{local(n)} = {table}[{row}t % {count}]" for table, n in zip(names, fold.names, strict=True)))
+            out(*(f"{local(n)} = {table}[{other}]" for table, n in zip(names, fold.names, strict=True)))
         self._exchange(folds, count)
         kernel.helpers.add("syncthreads")
 
@@ -208,13 +209,13 @@ class Group:
         if pushed:
             self.met()
             self.pushed(values, "split")
-            out(*(f"{n} = {table}[t % {s.cluster}]" for n, table, _ in values))
+            out(*(f"{n} = {table}[{field(1, s.cluster)}]" for n, table, _ in values))
         else:
             self.uses_cluster = True
             with out.block("if t == 0:"):
                 out(*(f"{table}[0] = {n}" for n, table, _ in values))
             out("cluster_sync()")
-            out(*(f"{n} = dsm_load_{kind}({table}, 0, t % {s.cluster})" for n, table, kind in values))
+            out(*(f"{n} = dsm_load_{kind}({table}, 0, {field(1, s.cluster)})" for n, table, kind in values))
         self._exchange(folds, s.cluster)
 
     def pushed(self, values: Sequence[tuple[str, str, str]], place: str, rows: int = 1) -> None:
@@ -289,11 +290,12 @@ class Group:
     def _best_of_warps(self, head: Fold, tables: list[str], warps: int) -> None:
         """The best head of all warps of a row, through tables of shared memory."""
         out, (best, place) = self.kernel.out, map(local, head.names)
-        at = f"(i * ROWS + r) * {warps} + " if self.schedule.rows > 1 else f"i * {warps} + "
-        with out.block("if t % 32 == 0:"):
-            out(f"{tables[0]}[{at}t // 32] = {best}", f"{tables[1]}[{at}t // 32] = {place}")
+        first, s = f"i * {warps * self.schedule.rows} + ", self.schedule
+        mine, other = first + field(32, s.block // 32), first + warp_of_row(s, field(1, warps))
+        with out.block(f"if {LANE} == 0:"):
+            out(f"{tables[0]}[{mine}] = {best}", f"{tables[1]}[{mine}] = {place}")
         out("cuda.syncthreads()")
-        out(f"{best} = {tables[0]}[{at}t % {warps}]", f"{place} = {tables[1]}[{at}t % {warps}]")
+        out(f"{best} = {tables[0]}[{other}]", f"{place} = {tables[1]}[{other}]")
         self._exchange([head], warps)
 
     def _best_of_blocks(self, head: Fold, tables: list[str], real: str) -> None:
@@ -302,8 +304,8 @@ class Group:
         with out.block("if t == 0:"):
             out(f"{tables[0]}[i] = {best}", f"{tables[1]}[i] = {place}")
         out("cluster_sync()")
-        out(f"{best} = dsm_load_{real}({tables[0]}, i, t % {cluster})")
-        out(f"{place} = dsm_load_i64({tables[1]}, i, t % {cluster})")
+        out(f"{best} = dsm_load_{real}({tables[0]}, i, {field(1, cluster)})")
+        out(f"{place} = dsm_load_i64({tables[1]}, i, {field(1, cluster)})")
         self._exchange([head], cluster)
 
     # --- states ------------------------------------------------------------------------------------------------------

@@ -65,7 +65,8 @@ class Peel:
         if leader is None:
             out("body_end = length & -VECTOR", "edge = body_end + t")
         else:
-            out(f"head = min({self._unaligned(leader)}, length)", "body_end = length - (length - head & VECTOR - 1)")
+            # A row has a whole vector (`legality._peeled`), and so no fewer elements than come before the first.
+            out(f"head = {self._unaligned(leader)}", "body_end = length - (length - head & VECTOR - 1)")
             out("edge = t if t < head else body_end + t - head")
         if s.blocks_per_row > 1:
             out("edge = edge if split == 0 else length")

@@ -101,10 +101,10 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
         argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
     argmax_x_key_new_warps = cuda.shared.array(8, np.uint64)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
-    if t % 32 == 0:
-        argmax_x_key_new_warps[t // 32] = argmax_x_key_new
+    if cuda.threadIdx.x & 31 == 0:
+        argmax_x_key_new_warps[(cuda.threadIdx.x >> 5) & 7] = argmax_x_key_new
     cuda.syncthreads()
-    argmax_x_key_new = argmax_x_key_new_warps[t % 8]
+    argmax_x_key_new = argmax_x_key_new_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
@@ -116,7 +116,7 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     if t < 4:
         dsm_send_u64(argmax_x_key_new_blocks, split, t, argmax_x_key_new, arrivals, 0)
     tx_wait(arrivals, 0)
-    argmax_x_key_new = argmax_x_key_new_blocks[t % 4]
+    argmax_x_key_new = argmax_x_key_new_blocks[cuda.threadIdx.x & 3]
     # Warp reduction: 2 steps of shuffles over 4 lanes; all of them have the result.
     for step in range(2):
         argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
