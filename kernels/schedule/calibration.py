@@ -28,7 +28,6 @@ class Memory(NamedTuple):
     refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
-    peeled_several: float  # the same where a thread has several rows that start anywhere
 
 
 class FirstLevel(NamedTuple):
@@ -82,7 +81,7 @@ class Lines(NamedTuple):
     """Columns that are walked line by line."""
 
     waits: float  # of those of a thread, the part that others do not fill
-    several: float  # more time where a thread has several rows
+    several: float  # more time where a thread has several rows, or several that start anywhere
     kept: float  # the same where rows are kept in shared memory
 
 
@@ -154,9 +153,6 @@ H200 = Calibration(
         # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
         # times a copy of as many bytes (2026-11-22).
         single=1.45,
-        # Gradients of log_softmax 73896x47 float32: 11.6 us by one row of a thread, 12.2 by two, 16.1 by four (H200,
-        # 2026-11-28).
-        peeled_several=1.06,
         # Softmax of a transposed 36x1818081 bfloat16 takes 411 us by blocks of 8 rows and 565 of 64: 1720 and 406 of
         # memory alone, if every block fetched the sectors of 4 rows for itself (H100, 2026-11-27).
         refetched=0.2,
@@ -210,7 +206,8 @@ H200 = Calibration(
         stalled=2.0,
     ),
     # Of 1360 schedules of 44 cells, most of which walk columns, the choice takes 1.13 times as long as the best with
-    # these and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27).
+    # these and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27). Gradients of
+    # log_softmax 73896x47 float32: 11.6 us by one row of a thread, 12.2 by two, 16.1 by four (H200, 2026-11-28).
     Lines(waits=0.9, several=1.1, kept=1.05),
     Turned(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,

@@ -601,10 +601,11 @@ class _Model:
         return self.exchange()
 
     def slower(self) -> float:
-        """How much longer everything takes where sums over rows are added, or several rows of columns are walked."""
+        """How much longer everything takes where sums over rows are added, or where a thread walks several columns, or
+        has several rows that start anywhere."""
         found = self.summing() if self.work.held.summed else 1.0
         if self.s.peel and self.s.coarsen > 1:
-            found *= self.known.memory.peeled_several
+            found *= self.known.lines.several
         if self.walks_columns:
             lines = self.known.lines
             found *= (lines.several if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
