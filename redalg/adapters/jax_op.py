@@ -18,6 +18,7 @@ import numpy as np
 from redalg.adapters.jax_linear import Linear
 from redalg.adapters.operands import (
     OnHost,
+    Registered,
     as_passed,
     by_name,
     derivative,
@@ -42,7 +43,7 @@ X64 = 'jax.config.update("jax_enable_x64", True)'
 Dtypes = tuple[np.dtype | None, ...]  # of results; None: what the spec gives
 
 
-class JaxOp:
+class JaxOp(Registered):
     """``op(Q, K, V)`` or ``op(Q=…, …)``: arrays in the spec's order; an array, or a tuple in the order of outputs.
 
     Scalars are 0-d arrays or numbers. Shapes and dtypes of results follow from the spec when a call is traced.
@@ -290,7 +291,9 @@ def jax_op(form: Form, assume: Iterable[str] = ()) -> JaxOp:
     """The form as a JAX function. Raises: RedalgError without JAX, and for an assumption that there is none of."""
     if jax is None:
         raise RedalgError("a JAX function", "form.jax", "JAX cannot be imported", "pip install jax")
-    return JaxOp(form, assume=assumed(assume, "form.jax"))
+    made = JaxOp(form, assume=assumed(assume, "form.jax"))
+    made.registered(jax_op, form, made._assume)
+    return made
 
 
 def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
@@ -343,14 +346,20 @@ def _array(decl: Any, given: Any) -> Any:
     """As an array of JAX; refused where that would cut it."""
     if isinstance(given, np.ndarray | np.generic):
         _uncut(decl, np.asarray(given))
-    elif not isinstance(given, jax.Array | bool | int | float | complex | list | tuple):
-        why, fix = "it is no array of JAX or NumPy", "pass jax.numpy.asarray(…)"
+        given = np.asarray(given, given.dtype.newbyteorder("="))
+    elif not isinstance(given, jax.Array | bool | int | float | complex | list | tuple) or _is_key(given):
+        why, fix = "it is no array of JAX or NumPy that holds numbers", "pass jax.numpy.asarray(…)"
         raise RedalgError(f"{decl} given as {type(given).__name__}", WHERE, why, fix)
     try:
         return jax.numpy.asarray(given)
     except (TypeError, ValueError, OverflowError) as error:
         what = f"{decl} given as {type(given).__name__}"
         raise RedalgError(what, WHERE, str(error).splitlines()[0], "pass an array of numbers") from error
+
+
+def _is_key(given: Any) -> bool:
+    """Whether it is an array of JAX's own kind of elements, such as keys of random numbers."""
+    return isinstance(given, jax.Array) and jax.dtypes.issubdtype(given.dtype, jax.dtypes.extended)
 
 
 def _uncut(decl: Any, array: np.ndarray) -> None:

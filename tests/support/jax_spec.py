@@ -64,6 +64,8 @@ class Evaluation:
         jnp, nn, special = self.np, self.jax.nn, self.jax.scipy.special
         several = {"add": jnp.add, "mul": jnp.multiply, "maximum": jnp.maximum, "minimum": jnp.minimum}
         several |= {"and": jnp.logical_and, "or": jnp.logical_or}
+        if n.op == "cast":  # straight through
+            return args[0] + self.jax.lax.stop_gradient(self.rounded(args[0], n.attr) - args[0])
         if n.op in several:
             found = args[0]
             for a in args[1:]:
@@ -78,6 +80,13 @@ class Evaluation:
         named |= {"asinh": jnp.arcsinh, "acosh": jnp.arccosh, "atanh": jnp.arctanh}
         named["gelu"] = lambda x: nn.gelu(x, approximate=False)
         return named[n.op](*args) if n.op in named else getattr(jnp, n.op)(*args)
+
+    def rounded(self, value: Any, kind: str) -> Any:
+        dtype = self.np.dtype(kind)
+        if self.np.issubdtype(dtype, self.np.integer):
+            held = self.np.iinfo(dtype)
+            return self.np.clip(self.np.round(value), held.min, held.max)
+        return value.astype(dtype).astype(value.dtype)
 
     def reduced(self, n: Node, body: Named) -> Named:
         """Over one composite axis, brought last, row by row."""

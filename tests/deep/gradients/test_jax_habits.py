@@ -1,0 +1,25 @@
+"""Habits of JAX's users (`tests.support.jax_habits`) on every operator of the catalog.
+
+A quarter of the pairs, the same ones each time; `REDALG_HABITS=all` runs all.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from zlib import crc32
+
+import pytest
+
+from tests.support.jax_habits import HABITS, OPERATORS, run
+
+pytest.importorskip("jax")
+pytestmark = pytest.mark.filterwarnings("ignore")
+SHARE = 1 if os.environ.get("REDALG_HABITS") == "all" else 4
+
+
+@pytest.mark.parametrize(
+    "name, habit", [p for p in product(OPERATORS, HABITS) if not crc32(":".join(p).encode()) % SHARE]
+)
+def test_habits(name: str, habit: str) -> None:
+    run(name, habit)
