@@ -84,9 +84,7 @@ def _run(*args: Any, linear: Linear, saved: int) -> list[Any]:
 
 
 def _shapes(*avals: Any, linear: Linear, saved: int) -> list[Any]:
-    given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-    found = jax.eval_shape(partial(_run, linear=linear, saved=saved), *given)
-    return [jax.core.ShapedArray(f.shape, f.dtype) for f in found]
+    return list(jax.make_jaxpr(partial(_run, linear=linear, saved=saved))(*avals).out_avals)
 
 
 def _moved(args: Sequence[Any], tangents: Sequence[Any], *, linear: Linear, saved: int) -> tuple[Any, Any]:
@@ -134,6 +132,18 @@ def _batched(args: Sequence[Any], places: Sequence[Any], *, linear: Linear, save
     return found, [0] * len(found)
 
 
+def varying(arrays: Sequence[Any]) -> frozenset[Any]:
+    """The axes of a mesh along which any of the arrays differs between devices, inside of `jax.shard_map`."""
+    types = [jax.typeof(a) for a in arrays] if hasattr(jax.lax, "pcast") else []
+    return frozenset().union(*(t.mat.varying if hasattr(t, "mat") else t.vma for t in types))
+
+
+def spread(arrays: Sequence[Any], axes: frozenset[Any]) -> list[Any]:
+    """As arrays that may differ along these axes, as JAX takes operands: gradients of those that do not are summed."""
+    cast = [tuple(sorted(axes - varying([a]), key=str)) for a in arrays]
+    return [jax.lax.pcast(a, more, to="varying") if more else a for a, more in zip(arrays, cast, strict=True)]
+
+
 _PRIMITIVE: list[Any] = []
 
 
@@ -155,4 +165,4 @@ def _applied() -> Any:
     return _PRIMITIVE[0]
 
 
-__all__ = ["Linear"]
+__all__ = ["Linear", "spread", "varying"]

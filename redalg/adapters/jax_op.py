@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.jax_linear import Linear
+from redalg.adapters.jax_linear import Linear, spread, varying
 from redalg.adapters.operands import (
     OnHost,
     Registered,
@@ -77,7 +77,7 @@ class JaxOp(Registered):
         if any(d.dimensions for d in self.tensors):
             held = dict(zip([d.name for d in self.tensors], arrays, strict=True))
             arrays = in_windows(self.form.spec, held, WHERE)
-        found = self._op(*arrays)
+        found = self._op(*spread(arrays, varying(arrays)))
         return found[0] if len(found) == 1 else found
 
     def __repr__(self) -> str:
@@ -254,19 +254,24 @@ class _Call:
         self._hosts: dict[Dtypes, Callable[..., Any]] = {}  # the same function for the same kind: JAX compares them
         self._mapping = jax.custom_batching.custom_vmap(self._callback)
         self._mapping.def_vmap(self._batched)
+        self._compiled = jax.jit(self._mapping)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        return tuple(self._mapping(*arrays))
+        return tuple(self._compiled(*arrays))
 
     def _callback(self, *arrays: Any) -> Any:
-        """Shapes and dtypes are settled here, once for every trace."""
+        """Shapes and dtypes are settled here, once for every trace.
+
+        A barrier makes results of arrays that are spread over devices arrays that JAX takes elsewhere.
+        """
         spec = self.form.spec
         bound = bound_to(spec, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
         dtypes = _results(spec, bound, self.dtypes)
         shapes = [tuple(bound.sizes[a] for a in axes) for axes in spec.output_axes.values()]
         wanted = [jax.ShapeDtypeStruct(s, t) for s, t in zip(shapes, dtypes, strict=True)]
         host = self._hosts.setdefault(dtypes, partial(self._on_host, dtypes))
-        return tuple(jax.pure_callback(host, wanted, *arrays))
+        found = jax.lax.optimization_barrier(jax.pure_callback(host, wanted, *arrays))
+        return tuple(spread(found, varying(arrays)))
 
     def _on_host(self, dtypes: Dtypes, *arrays: Any) -> list[np.ndarray]:
         found = self._run(**{d.name: np.asarray(a) for d, a in zip(self.tensors, arrays, strict=True)})
@@ -344,9 +349,11 @@ def _zero_tangent(value: Any) -> Any:
 
 def _array(decl: Any, given: Any) -> Any:
     """As an array of JAX; refused where that would cut it."""
+    for part in jax.tree.leaves(given):
+        if isinstance(part, np.ndarray | np.generic):
+            _uncut(decl, np.asarray(part))
     if isinstance(given, np.ndarray | np.generic):
-        _uncut(decl, np.asarray(given))
-        given = np.asarray(given, given.dtype.newbyteorder("="))
+        given = given.astype(given.dtype.newbyteorder("="), copy=False)
     elif not isinstance(given, jax.Array | bool | int | float | complex | list | tuple) or _is_key(given):
         why, fix = "it is no array of JAX or NumPy that holds numbers", "pass jax.numpy.asarray(…)"
         raise RedalgError(f"{decl} given as {type(given).__name__}", WHERE, why, fix)
