@@ -303,6 +303,10 @@ def jax_op(form: Form, assume: Iterable[str] = ()) -> JaxOp:
 
 def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
     """The lengths of the axes and the dtypes of traced arrays: stand-ins of their shapes are validated, of no size."""
+    for name, a in arrays.items():
+        if not all(isinstance(n, int) for n in np.shape(a)):
+            why = "kernels and derivatives are chosen by lengths, and here one is only a symbol"
+            raise RedalgError(f"{name} of shape {np.shape(a)}", WHERE, why, "trace with lengths that are numbers")
     dtypes = {n: np.dtype(a.dtype) for n, a in arrays.items()}
     plain = {n: np.dtype(np.float32) if t.name in NARROW_ONLY else t for n, t in dtypes.items()}
     stands = {n: np.broadcast_to(np.zeros((), plain[n]), np.shape(a)) for n, a in arrays.items()}
