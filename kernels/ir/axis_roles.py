@@ -118,7 +118,9 @@ class _Exports:
                 continue
             place, value = self.home[name]
             held = tuple(sorted(value.axes))
-            if set(axes) != set(held):
+            if set(held) < set(axes):  # it turned out not to vary along all of them
+                mapping[leaf] = state(name, tuple(a for a in axes if a in held), leaf.attr.domain)
+            elif set(axes) != set(held):
                 missing = [a for a in held if a not in axes]
                 renamed = dict(zip(missing, [a for a in axes if a not in held], strict=True))
                 clone = _along(name, axes)
