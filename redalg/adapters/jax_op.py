@@ -251,7 +251,7 @@ class _Call:
     def __init__(self, form: Form, dtypes: Dtypes) -> None:
         self.form, self.dtypes, self.tensors = form, dtypes, own_tensors(form.spec)
         self._mapped: dict[frozenset[str], _Call] = {}
-        self._hosts: dict[Dtypes, Callable[..., Any]] = {}  # the same function for the same kind: JAX compares them
+        self._hosts: dict[Any, Callable[..., Any]] = {}  # the same function for the same kind: JAX compares them
         self._mapping = jax.custom_batching.custom_vmap(self._callback)
         self._mapping.def_vmap(self._batched)
         self._compiled = jax.jit(self._mapping)
@@ -268,16 +268,19 @@ class _Call:
         bound = bound_to(spec, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
         dtypes = _results(spec, bound, self.dtypes)
         shapes = [tuple(bound.sizes[a] for a in axes) for axes in spec.output_axes.values()]
-        wanted = [jax.ShapeDtypeStruct(s, t) for s, t in zip(shapes, dtypes, strict=True)]
-        host = self._hosts.setdefault(dtypes, partial(self._on_host, dtypes))
-        found = jax.lax.optimization_barrier(jax.pure_callback(host, wanted, *arrays))
-        return tuple(spread(found, varying(arrays)))
+        kinds = tuple(np.dtype(a.dtype) for a in arrays)
+        host = self._hosts.setdefault((kinds, dtypes), partial(self._on_host, kinds, dtypes))
+        wanted = [jax.eval_shape(_halves, jax.ShapeDtypeStruct(s, t)) for s, t in zip(shapes, dtypes, strict=True)]
+        found = jax.lax.optimization_barrier(jax.pure_callback(host, wanted, *map(_halves, arrays)))
+        return tuple(spread([_whole(f, t) for f, t in zip(found, dtypes, strict=True)], varying(arrays)))
 
-    def _on_host(self, dtypes: Dtypes, *arrays: Any) -> list[np.ndarray]:
-        found = self._run(**{d.name: np.asarray(a) for d, a in zip(self.tensors, arrays, strict=True)})
+    def _on_host(self, kinds: Dtypes, dtypes: Dtypes, *arrays: Any) -> list[np.ndarray]:
+        given = [_of_halves(np.asarray(a), t) for a, t in zip(arrays, kinds, strict=True)]
+        found = self._run(**{d.name: a for d, a in zip(self.tensors, given, strict=True)})
         named = found if isinstance(found, dict) else dict.fromkeys(self.form.spec.outputs, found)
         return [
-            _fitted(name, np.asarray(named[name]), t) for name, t in zip(self.form.spec.outputs, dtypes, strict=True)
+            _in_halves(_fitted(name, np.asarray(named[name]), t))
+            for name, t in zip(self.form.spec.outputs, dtypes, strict=True)
         ]
 
     @cached_property
@@ -399,6 +402,40 @@ def _fitted(name: str, array: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
     if dtype.kind in "iu" and not _fits(array, dtype):
         raise RedalgError(f"the result {name}", WHERE, f"it holds a number that {dtype.name} does not", X64)
     return array.astype(dtype)
+
+
+# What a callback takes and gives is cut by JAX where it runs on a thread that has no `jax_enable_x64` of its own (one of
+# XLA's, while the caller's has it by `jax.enable_x64(True)`), so numbers of 64 bits travel as pairs of 32.
+
+
+def _halves(array: Any) -> Any:
+    if array.dtype == "complex128":
+        array = jax.numpy.stack([array.real, array.imag], -1)
+    return jax.lax.bitcast_convert_type(array, np.uint32) if array.dtype.name in _WIDE else array
+
+
+def _whole(array: Any, dtype: Any) -> Any:
+    if dtype == "complex128":
+        parts = jax.lax.bitcast_convert_type(array, np.float64)
+        return jax.lax.complex(parts[..., 0], parts[..., 1])
+    return jax.lax.bitcast_convert_type(array, dtype) if dtype.name in _WIDE else array
+
+
+def _of_halves(array: np.ndarray, dtype: Any) -> np.ndarray:
+    if dtype.name not in (*_WIDE, "complex128"):
+        return array
+    shape = array.shape[: -2 if dtype.kind == "c" else -1]
+    return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(shape)
+
+
+def _in_halves(array: np.ndarray) -> np.ndarray:
+    if array.dtype.name not in (*_WIDE, "complex128"):
+        return array
+    shape = (*array.shape, 2, 2) if array.dtype.kind == "c" else (*array.shape, 2)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint32).reshape(shape)
+
+
+_WIDE = ("float64", "int64", "uint64")
 
 
 def _fits(array: np.ndarray, dtype: np.dtype) -> bool:

@@ -239,6 +239,22 @@ def test_counts_and_positions_of_long_streams_without_64_bits() -> None:
             jax.block_until_ready(call(np.zeros(70000, np.float32)))
 
 
+@pytest.mark.parametrize("result", ["where(x[i,j] > 1, 1, 0)", "x[i,j]*w[j]"])
+def test_numbers_of_64_bits_are_whole_on_every_thread(result: str) -> None:
+    """`jax.enable_x64` is of the caller's thread, and XLA's threads run the kernels of large programs."""
+    form = form_of(f"tensors x[i,j], w[j]; return y = sum[j]({result}), above = any[j](x[i,j] > w[j])")
+    op, x = form.jax(), np.full((2000, 64), 1 + 1e-12)
+    with jax.enable_x64(True):
+        many = jax.jit(lambda x, w: [op(x + k * 1e-13, w) for k in range(8)])(x, np.ones(64))
+        slopes = jax.jit(lambda x: [jax.grad(lambda w: 1.0 * op(x + k, w)[0].sum())(x[0]) for k in range(4)])(x)
+        for k, found in enumerate(many):
+            for got, want in zip(found, ra.reference(form.spec, x=x + k * 1e-13, w=np.ones(64)).values(), strict=True):
+                assert got.dtype == want.dtype
+                np.testing.assert_allclose(got, want, 1e-14)
+        for k, slope in enumerate(slopes):
+            np.testing.assert_allclose(slope, 2000 * (x[0] + k) if "*" in result else 0 * x[0], 1e-12)
+
+
 def test_derivatives_of_integers_keep_every_digit_without_64_bits() -> None:
     """Forms give JAX what has 64 bits with all of them, and so do derivatives of specs."""
     many = 2**24 + 1  # no float32

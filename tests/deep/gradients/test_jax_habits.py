@@ -1,4 +1,4 @@
-"""Habits of JAX's users (`tests.support.jax_habits`) on every operator of the catalog.
+"""Habits of JAX's users (`tests.support.jax_habits`) on every operator of the catalog, and on several devices.
 
 A quarter of the pairs, the same ones each time; `REDALG_HABITS=all` runs all.
 """
@@ -11,6 +11,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.support.jax_devices import on_devices
 from tests.support.jax_habits import HABITS, OPERATORS, run
 
 pytest.importorskip("jax")
@@ -23,3 +24,9 @@ SHARE = 1 if os.environ.get("REDALG_HABITS") == "all" else 4
 )
 def test_habits(name: str, habit: str) -> None:
     run(name, habit)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "attention", "cross_entropy"])
+def test_arrays_on_several_devices(name: str) -> None:
+    """Results vary along the axes of a mesh that their arrays vary along, and gradients of shared arrays are summed."""
+    on_devices([name])
