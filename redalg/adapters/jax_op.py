@@ -404,8 +404,8 @@ def _fitted(name: str, array: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
     return array.astype(dtype)
 
 
-# What a callback takes and gives is cut by JAX where it runs on a thread that has no `jax_enable_x64` of its own (one of
-# XLA's, while the caller's has it by `jax.enable_x64(True)`), so numbers of 64 bits travel as pairs of 32.
+# JAX cuts what a callback takes and gives where it runs on a thread that has no `jax_enable_x64` of its own (one of
+# XLA's, while the caller has it by `jax.enable_x64(True)`), so numbers of 64 bits travel as pairs of 32.
 
 
 def _halves(array: Any) -> Any:

@@ -56,23 +56,23 @@ def check(name: str) -> None:
         return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=checked)
 
     want, slopes = found.op(*given), jax.grad(loss(found.op), at)(*given)
-    for how in (lambda f: f, jax.jit):
-        close(jax.tree.map(lambda a: a + 0, how(found.op)(*spread)), want, 1e-12)
-        close(how(jax.grad(loss(found.op), at))(*spread), slopes, 1e-12)
-        close(how(inside(found.op, rows))(*spread), want, 1e-12)
-        # what all devices share has the sum of their gradients
-        close(how(inside(jax.grad(loss(found.op), at), tuple(specs[k] for k in at)))(*spread), slopes, 1e-12)
-        for checked in (True, False):
-            close(how(jax.grad(loss(inside(found.op, rows, checked)), at))(*spread), slopes, 1e-12)
+    close(jax.tree.map(lambda a: a + 0, found.op(*spread)), want, 1e-12)
+    close(jax.grad(loss(found.op), at)(*spread), slopes, 1e-12)
+    close(jax.tree.map(lambda a: a + 0, jax.jit(found.op)(*spread)), want, 1e-12)
+    close(jax.jit(inside(found.op, rows))(*spread), want, 1e-12)
+    # what all devices share has the sum of their gradients
+    close(jax.jit(inside(jax.grad(loss(found.op), at), tuple(specs[k] for k in at)))(*spread), slopes, 1e-12)
+    for checked in (True, False):
+        close(jax.jit(jax.grad(loss(inside(found.op, rows, checked)), at))(*spread), slopes, 1e-12)
     if len(at) == len(given):
-        moved = inside(lambda *a: jax.jvp(found.op, a, a)[1], rows)(*spread)
+        moved = jax.jit(inside(lambda *a: jax.jvp(found.op, a, a)[1], rows))(*spread)
         close(moved, jax.jvp(found.op, given, given)[1], 1e-12)
     for k in at:
         if "i" not in axes[k]:
-            second = inside(jax.hessian(loss(found.op), k), placed(()))(*spread)
+            second = jax.jit(inside(jax.hessian(loss(found.op), k), placed(())))(*spread)
             close(second, jax.hessian(loss(found.op), k)(*given), 1e-11)
     try:
-        inside(found.op, jax.tree.map(lambda _: placed(()), want))(*spread)
+        jax.jit(inside(found.op, jax.tree.map(lambda _: placed(()), want)))(*spread)
     except ValueError as error:
         assert "require replication" in str(error)
     else:

@@ -246,7 +246,7 @@ def test_numbers_of_64_bits_are_whole_on_every_thread(result: str) -> None:
     op, x = form.jax(), np.full((2000, 64), 1 + 1e-12)
     with jax.enable_x64(True):
         many = jax.jit(lambda x, w: [op(x + k * 1e-13, w) for k in range(8)])(x, np.ones(64))
-        slopes = jax.jit(lambda x: [jax.grad(lambda w: 1.0 * op(x + k, w)[0].sum())(x[0]) for k in range(4)])(x)
+        slopes = jax.jit(lambda x: [jax.grad(lambda w, k=k: 1.0 * op(x + k, w)[0].sum())(x[0]) for k in range(4)])(x)
         for k, found in enumerate(many):
             for got, want in zip(found, ra.reference(form.spec, x=x + k * 1e-13, w=np.ones(64)).values(), strict=True):
                 assert got.dtype == want.dtype
