@@ -44,3 +44,17 @@ def test_axes_that_guards_reduce_over_are_columns() -> None:
     guard = reduction("all", ("a",), finite(plan.outputs[0].value))
     guarded = replace(plan.outputs[0], axes=("b",), value=special("pi"), guard=Guard(guard, special("nan")))
     assert "a" in roles(replace(plan, outputs=(guarded,)), ("j", "a", "b")).columns
+
+
+def test_what_earlier_passes_found_is_read_along_the_axes_that_it_has() -> None:
+    """It may vary along fewer than those it was planned to be read along."""
+    spec = ra.parse("u = mean[j](x[i,j]); return y = sum[j](where(x[i,j] > u, x[i,j], 0)) + u")
+    plan = ra.derive_incremental(spec, max_passes=2).plan
+    first, last = plan.passes
+    constant = replace(first, exports=tuple((name, special("pi")) for name, _ in first.exports))
+    made = aligned(replace(plan, passes=(constant, last)))
+    names = {name for name, _ in first.exports}
+    read = [n for o in made.outputs for n in leaves(o.guarded, "state")]
+    read += [n for s in made.passes[-1].slots for part in s.lift for n in leaves(part, "state")]
+    assert names and names <= {n.attr.name for n in read}
+    assert all(n.attr.axes == () for n in read if n.attr.name in names)
