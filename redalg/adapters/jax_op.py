@@ -306,10 +306,6 @@ def jax_op(form: Form, assume: Iterable[str] = ()) -> JaxOp:
 
 def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
     """The lengths of the axes and the dtypes of traced arrays: stand-ins of their shapes are validated, of no size."""
-    for name, a in arrays.items():
-        if not all(isinstance(n, int) for n in np.shape(a)):
-            why = "kernels and derivatives are chosen by lengths, and here one is only a symbol"
-            raise RedalgError(f"{name} of shape {np.shape(a)}", WHERE, why, "trace with lengths that are numbers")
     dtypes = {n: np.dtype(a.dtype) for n, a in arrays.items()}
     plain = {n: np.dtype(np.float32) if t.name in NARROW_ONLY else t for n, t in dtypes.items()}
     stands = {n: np.broadcast_to(np.zeros((), plain[n]), np.shape(a)) for n, a in arrays.items()}
@@ -364,6 +360,9 @@ def _array(decl: Any, given: Any) -> Any:
     elif not isinstance(given, jax.Array | bool | int | float | complex | list | tuple) or _is_key(given):
         why, fix = "it is no array of JAX or NumPy that holds numbers", "pass jax.numpy.asarray(…)"
         raise RedalgError(f"{decl} given as {type(given).__name__}", WHERE, why, fix)
+    if not all(isinstance(n, int) for n in getattr(given, "shape", ())):
+        why = "kernels are chosen by lengths, and here one is a symbol"
+        raise RedalgError(f"{decl} of shape {given.shape}", WHERE, why, "trace with lengths that are numbers")
     try:
         return jax.numpy.asarray(given)
     except (TypeError, ValueError, OverflowError) as error:
