@@ -117,6 +117,17 @@ def loss(function: Any) -> Any:
     return lambda *some: total(function(*some))
 
 
+def of_all(case: Case, function: Any) -> Any:
+    """That number as a function of all arrays."""
+    smooth = [k for k, n in enumerate(case.spec.outputs) if n in case.op._vjp.cotangents]
+
+    def summed(*arrays: Any) -> Any:
+        found = [parts(function(*arrays))[k] for k in smooth]
+        return total([p for p in found if is_float(p)])
+
+    return summed
+
+
 def close(found: Any, wanted: Any, rtol: float = 1e-9) -> None:
     """Everywhere where the other is a number: JAX multiplies what a `where` leaves out by 0."""
     for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
@@ -325,12 +336,7 @@ def whole_numbers_among_the_arrays(case: Case) -> None:
     """Labels and masks have tangents and gradients of their own kind."""
     given = case.drawn()
     at = tuple(range(len(given)))
-    smooth = [k for k, n in enumerate(case.spec.outputs) if n in case.op._vjp.cotangents]
-
-    def of_all(function: Any) -> Any:
-        return lambda *a: total([parts(function(*a))[k] for k in smooth])
-
-    found, want = (jax.grad(of_all(f), at, allow_int=True)(*given) for f in (case.op, case.plain))
+    found, want = (jax.grad(of_all(case, f), at, allow_int=True)(*given) for f in (case.op, case.plain))
     close(found, want)
     _, pull = jax.vjp(case.op, *given)
     still = [wave(p) if is_float(p) else np.zeros(p.shape, jax.dtypes.float0) for p in parts(case.op(*given))]
@@ -425,24 +431,19 @@ def maps_of_gradients(case: Case) -> None:
     """Gradients of samples, of a batch, and of parameters that samples share."""
     given = doubled(case)
     at = case.places
-    smooth = [k for k, n in enumerate(case.spec.outputs) if n in case.op._vjp.cotangents]
-
-    def of_all(function: Any) -> Any:
-        return lambda *a: total([parts(function(*a))[k] for k in smooth])
-
-    slope = jax.grad(of_all(case.op), at)
-    want = each(jax.grad(of_all(case.plain), at), given)
+    slope = jax.grad(of_all(case, case.op), at)
+    want = each(jax.grad(of_all(case, case.plain), at), given)
     close(jax.vmap(slope)(*given), want)
     close(jax.jit(jax.vmap(slope))(*given), want)
-    close(jax.grad(lambda *a: jax.vmap(of_all(case.op))(*a).sum(), at)(*given), want)
+    close(jax.grad(lambda *a: jax.vmap(of_all(case, case.op))(*a).sum(), at)(*given), want)
     one = case.drawn()
     for k in at:
         rows = [given[j] if j == k else a for j, a in enumerate(one)]
         places = tuple(0 if j == k else None for j in range(len(one)))
         wide = [given[j] if j == k else jnp.stack([a, a]) for j, a in enumerate(one)]
         found = jax.vmap(slope, places)(*rows)
-        close(found, each(jax.grad(of_all(case.plain), at), wide))
-        shared = jax.grad(lambda *a, places=places: jax.vmap(of_all(case.op), places)(*a).sum(), at)(*rows)
+        close(found, each(jax.grad(of_all(case, case.plain), at), wide))
+        shared = jax.grad(lambda *a, places=places: jax.vmap(of_all(case, case.op), places)(*a).sum(), at)(*rows)
         close(shared, [f if j == k else f.sum(0) for j, f in zip(at, found, strict=True)])
 
 
@@ -618,6 +619,23 @@ def mixed(case: Case) -> None:
             assert [v.dtype for v in values] == [m.dtype for m in moved]
 
 
+def whole_numbers_for_reals(case: Case) -> None:
+    """Values are those of the same reals, and the other arrays have their gradients."""
+    for k in case.places:
+        given = case.drawn()
+        whole = jnp.abs(jnp.round(3 * given[k])).astype("int32") + 1
+        mixed, real = ([*given[:k], a, *given[k + 1 :]] for a in (whole, whole.astype(float)))
+        found, want = parts(case.op(*mixed)), case.reference(*real)
+        assert [f.dtype for f in found] == [t.dtype for t in parts(jax.eval_shape(case.op, *mixed))]
+        if case.name in ROUNDED:
+            continue
+        close(found, want)
+        rest = tuple(j for j in case.places if j != k)
+        if rest and case.smooth:
+            slopes = jax.grad(of_all(case, case.op), rest)
+            close(slopes(*mixed), slopes(*real))
+
+
 def weak_types(case: Case) -> None:
     """Python's numbers for arrays without axes, and weakly typed arrays: of the type of the others."""
     given = case.drawn("float32")
@@ -691,9 +709,10 @@ def placed(case: Case) -> None:
     spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     same(jax.jit(case.op)(*(jax.device_put(a, spread) for a in given)), want)
     same(jax.jit(case.op, in_shardings=spread, out_shardings=spread)(*given), want)
-    shard = functools.partial(jax.shard_map, mesh=mesh, in_specs=jax.sharding.PartitionSpec())
-    for rows, checked in ((jax.sharding.PartitionSpec(), True), (jax.sharding.PartitionSpec(), False)):
-        same(jax.jit(shard(case.op, out_specs=rows, check_vma=checked))(*given), want)
+    whole = jax.sharding.PartitionSpec()
+    for checked in (True, False):
+        shard = jax.shard_map(case.op, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=checked)
+        same(jax.jit(shard)(*given), want)
     assert all(p.devices() == {device} for p in parts(want))
 
 
@@ -911,7 +930,8 @@ HABITS: dict[str, Callable[[Case], None]] = {
     f.__name__: f
     for f in (
         *(values, compiled, without_data, *SMOOTH, mapped, maps_of_maps, names_of_axes, scans, branches_and_loops),
-        *(donated, static_arguments, float32, float16, bfloat16, mixed, weak_types, numpys_arrays, other_layouts),
+        *(donated, static_arguments, float32, float16, bfloat16, mixed, whole_numbers_for_reals, weak_types),
+        *(numpys_arrays, other_layouts),
         *(placed, nothing, infinities, wrong_arguments, debugged, strict_modes, with_and_without_64_bits),
         *(again_the_same, threads),
     )
