@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from tests.support.jax_devices import on_devices
-from tests.support.jax_habits import HABITS, OPERATORS, run
+from tests.support.jax_habits import HABITS, OPERATORS, UNDECIDED, case, jax, loss, refused, run
 
 pytest.importorskip("jax")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -30,3 +30,10 @@ def test_habits(name: str, habit: str) -> None:
 def test_arrays_on_several_devices(name: str) -> None:
     """Results vary along the axes of a mesh that their arrays vary along, and gradients of shared arrays are summed."""
     on_devices([name])
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_gradients_that_no_form_is_found_for_are_refused(name: str) -> None:
+    found = case(name)
+    with jax.enable_x64(True):
+        refused(lambda: jax.grad(loss(lambda x: found.op(x)[1]))(*found.drawn()))
