@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from redalg.graph import node as g
 from redalg.graph.functions import COMPUTED, FUNCTIONS, UNARY
 from redalg.graph.node import Node
+from redalg.graph.operators import Binary, Extremum, Product, Quantifier, Sum
 from redalg.parsing import parse
 
 X, Y = g.state("x"), g.state("y")
@@ -80,8 +81,17 @@ class Operations(Protocol):
 
 
 def operation(operations: Any, node: Node, args: Sequence[Any]) -> Any:
-    """The value of a node of `SCALAR` whose arguments have these values; `compare` and `cast` are as `unary` is."""
+    """The value of a node whose arguments have these values: of any but a place, a length or a reduction.
+
+    `compare` and `cast` as `unary`, `conjunction` and `disjunction` as `add`, `negation` and `select` as `power`.
+    """
     return operations.unary(node.op, *args) if node.op in UNARY else _RULES[node.op](operations, node, args)
+
+
+def reduced(operations: Any, kind: str, elements: Sequence[Any]) -> Any:
+    """The value of a reduction of `FOLDED` over elements in sequence: its identity where there are none."""
+    several, none = FOLDED[kind]
+    return operation(operations, several if elements else none, elements)
 
 
 def evaluated(text: str, operations: Operations, x: Any, y: Any = None) -> Any:
@@ -106,14 +116,21 @@ _RULES: Mapping[str, Callable[[Any, Node, Sequence[Any]], Any]] = {
     "maximum": _extremum,
     "minimum": _extremum,
     "cast": lambda o, node, args: o.cast(args[0], node.attr),
+    "true": lambda o, node, args: True,
+    "false": lambda o, node, args: False,
+    "and": lambda o, node, args: o.conjunction(args),
+    "or": lambda o, node, args: o.disjunction(args),
+    "not": lambda o, node, args: o.negation(*args),
+    "where": lambda o, node, args: o.select(*args),
     **{name: lambda o, node, args: o.compare(node.op, *args) for name in g.COMPARISONS},
 }
-SCALAR = UNARY | _RULES.keys()  # operations whose value at a place is one of the arguments' values there
+_MONOIDS: tuple[Binary, ...] = Sum(), Product(), Extremum("max"), Extremum("min"), Quantifier("any"), Quantifier("all")
+FOLDED = {op.kind: (Node(op.operation), op.identity) for op in _MONOIDS}
 
 __all__ = [
     "COMPUTED",
+    "FOLDED",
     "FUNCTIONS",
-    "SCALAR",
     "Operations",
     "X",
     "Y",
@@ -121,5 +138,6 @@ __all__ = [
     "evaluated",
     "formula",
     "operation",
+    "reduced",
     "spelled_out",
 ]

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import product as pairs
 from typing import Any
 
-from redalg.graph.formula import operation
+from redalg.graph.formula import FOLDED, operation, reduced
 from redalg.graph.masked import is_masked, made, split_exponent
 from redalg.graph.node import Node, leaves, state, walk
 from redalg.numeric.exact_numbers import Number, arithmetic
@@ -192,28 +192,15 @@ class Exact:
             found = ranked[place] if place < len(ranked) else (Fraction(-1), self.numbers.ninf)
             return found[kind == "topk_values"]
         elements = self._elements(node.args[0], node.attr.axes, at)
-        if kind == "sum":
-            return self.numbers.add(elements)
-        if kind == "prod":
-            return self.numbers.mul(elements)
-        if kind in ("any", "all"):
-            return (any if kind == "any" else all)(bool(e) for e in elements)
-        if kind in ("argmax", "argmin"):
-            return self._position(kind, elements)
-        return self.numbers.extremum(kind, *elements)
+        if kind in FOLDED:
+            return reduced(self.numbers, kind, elements)
+        order = self._before(elements, kind == "argmin")
+        return Fraction(min(range(len(elements)), key=functools.cmp_to_key(order), default=-1))
 
     def _elements(self, body: Node, axes: Sequence[str], at: At) -> list[Number]:
         """The body along the axes, row-major."""
         ranges = (range(self.sizes[a]) for a in axes)
         return [self.value(body, {**at, **dict(zip(axes, where, strict=True))}) for where in pairs(*ranges)]
-
-    def _position(self, kind: str, elements: Sequence[Number]) -> Fraction:
-        if not elements:
-            return Fraction(-1)
-        best = self.numbers.extremum(kind[3:], *elements)
-        if self.numbers.is_nan(best):
-            return Fraction(next(i for i, e in enumerate(elements) if self.numbers.is_nan(e)))
-        return Fraction(next(i for i, e in enumerate(elements) if self.numbers.compare("eq", e, best)))
 
     def _ranked(self, node: Node, at: At) -> list[tuple[Fraction, Number]]:
         """(index, value) in descending order, NaN first, ties by lowest index."""
@@ -226,14 +213,15 @@ class Exact:
             self._done[key] = [(Fraction(i), elements[i]) for i in order[:k]]
         return self._done[key]
 
-    def _before(self, elements: Sequence[Number]) -> Callable[[int, int], int]:
+    def _before(self, elements: Sequence[Number], least: bool = False) -> Callable[[int, int], int]:
         numbers = self.numbers
 
         def order(i: int, j: int) -> int:
             a, b = elements[i], elements[j]
             if numbers.is_nan(a) or numbers.is_nan(b):
                 return numbers.is_nan(b) - numbers.is_nan(a)
-            return int(numbers.compare("lt", a, b)) - int(numbers.compare("lt", b, a))
+            below = int(numbers.compare("lt", a, b)) - int(numbers.compare("lt", b, a))
+            return -below if least else below
 
         return order
 
@@ -266,16 +254,13 @@ def _combiner(monoid: Any, outer: Exact) -> Callable[[Sequence[Number], Sequence
 
 
 _RULES: dict[str, Callable[[Exact, Node, At], Number]] = {
-    "true": lambda self, node, at: True,
-    "false": lambda self, node, at: False,
     "tensor": Exact._leaf,
     "state": Exact._leaf,
     "index": lambda self, node, at: Fraction(at[node.attr] + self.offsets.get(node.attr, 0)),
     "size": lambda self, node, at: Fraction(self.sizes[node.attr]),
     "where": lambda self, node, at: self.value(node.args[1 if self.value(node.args[0], at) else 2], at),
-    "and": lambda self, node, at: all(bool(self.value(a, at)) for a in node.args),
-    "or": lambda self, node, at: any(bool(self.value(a, at)) for a in node.args),
-    "not": lambda self, node, at: not self.value(node.args[0], at),
+    "and": lambda self, node, at: self.numbers.conjunction(self.value(a, at) for a in node.args),
+    "or": lambda self, node, at: self.numbers.disjunction(self.value(a, at) for a in node.args),
     "exp": Exact._exp,
     "reduce": Exact._reduce,
 }

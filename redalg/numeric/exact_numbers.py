@@ -22,6 +22,7 @@ from redalg.graph.formula import evaluated
 from redalg.graph.functions import FUNCTIONS
 
 Number = Any  # bool, Fraction, mpf or mpc
+_RATIONAL = (Fraction, bool)  # in the order in which they are met
 _GUARD = 50
 _PERIODIC = frozenset({"sin", "cos", "tan"})
 _SETTLED = frozenset({"expm1", "sinh", "cosh", "tanh", "erf", "erfc"})  # what they are far out is their limit
@@ -47,7 +48,7 @@ class ExactArithmetic:
 
     def admit(self, value: Any) -> Number:
         """A Python, NumPy, mpmath or SymPy number as an exact one; floats become the rationals they hold."""
-        if isinstance(value, bool | Fraction):
+        if isinstance(value, _RATIONAL):
             return value
         if hasattr(value, "_mpf_"):
             return self.mp.make_mpf(value._mpf_)
@@ -64,7 +65,7 @@ class ExactArithmetic:
 
     def inexact(self, x: Number) -> Any:
         """As an mpmath number."""
-        if isinstance(x, bool | Fraction):
+        if isinstance(x, _RATIONAL):
             return self.mp.mpf(x.numerator) / x.denominator
         return x
 
@@ -97,20 +98,22 @@ class ExactArithmetic:
     # --- predicates --------------------------------------------------------------------------------------------------
 
     def is_nan(self, x: Number) -> bool:
-        return not isinstance(x, bool | Fraction) and bool(self.mp.isnan(x))
+        return not isinstance(x, _RATIONAL) and bool(self.mp.isnan(x))
 
     def is_infinite(self, x: Number) -> bool:
-        return not isinstance(x, bool | Fraction) and bool(self.mp.isinf(x))
+        return not isinstance(x, _RATIONAL) and bool(self.mp.isinf(x))
 
     def is_complex(self, x: Number) -> bool:
         return hasattr(x, "_mpc_")
 
     def compare(self, op: str, a: Number, b: Number) -> bool:
-        if not (isinstance(a, bool | Fraction) and isinstance(b, bool | Fraction)):
+        if not (isinstance(a, _RATIONAL) and isinstance(b, _RATIONAL)):
             a, b = self.inexact(a), self.inexact(b)
         if op in ("eq", "ne"):
             return bool(a == b) is (op == "eq")
         return bool(a < b) if op == "lt" else bool(a <= b)
+
+    conjunction, disjunction, negation = staticmethod(all), staticmethod(any), staticmethod(operator.not_)
 
     # --- arithmetic --------------------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class ExactArithmetic:
         for v in values:
             if type(v) is Fraction:
                 exact = v if exact is None else op(exact, v)
-            elif isinstance(v, bool | Fraction):
+            elif isinstance(v, _RATIONAL):
                 exact = Fraction(v) if exact is None else op(exact, Fraction(v))
             else:
                 rest.append(v)
@@ -133,16 +136,12 @@ class ExactArithmetic:
             return start if exact is None else exact
         return functools.reduce(op, rest if exact is None or exact == start else [*rest, self.inexact(exact)])
 
-    def extremum(self, kind: str, *values: Number) -> Number:
-        """Largest (or smallest) value; NaN if there is one; the infinite identity of nothing."""
-        largest = kind in ("max", "maximum")
-        best: Number = None
-        for v in values:
-            if self.is_nan(v):
-                return v
-            if best is None or (self.compare("lt", best, v) if largest else self.compare("lt", v, best)):
-                best = v
-        return best if best is not None else self.ninf if largest else self.inf
+    def extremum(self, op: str, a: Number, b: Number) -> Number:
+        """The larger (or smaller) value; the first one where they are equal, NaN if one is."""
+        if self.is_nan(a) or self.is_nan(b):
+            return a if self.is_nan(a) else b
+        low, high = (a, b) if op == "maximum" else (b, a)
+        return b if self.compare("lt", low, high) else a
 
     def power(self, base: Number, exponent: Number) -> Number:
         base = Fraction(base) if isinstance(base, bool) else base
@@ -261,7 +260,7 @@ class ExactArithmetic:
             if name in INTEGERS:
                 return Fraction(INTEGERS[name][x > 0])
             return x if name != "float8_e4m3fn" else Fraction(448 if x > 0 else -448)
-        rounded = cast_fraction(Fraction(x) if isinstance(x, bool | Fraction) else self.rational(x), name)
+        rounded = cast_fraction(Fraction(x) if isinstance(x, _RATIONAL) else self.rational(x), name)
         return rounded if isinstance(rounded, Fraction) else self.mp.mpf(rounded)
 
 

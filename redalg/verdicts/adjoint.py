@@ -6,7 +6,6 @@ equality in a condition gives NaN, which drops the stream.
 
 from __future__ import annotations
 
-import functools
 import math
 from fractions import Fraction
 
@@ -17,15 +16,20 @@ from redalg.graph.formula import evaluated
 from redalg.graph.functions import FUNCTIONS, INTEGERS
 from redalg.graph.node import COMPARISONS, UNARY, Node, walk
 from redalg.verdicts import numbers as scalar
-from redalg.verdicts.evaluate import FOLDS, PLUS, TIMES, Evaluation, Unsupported, Value, align, vectorised
-from redalg.verdicts.numbers import NAN, Number, Numbers
+from redalg.verdicts.evaluate import PLUS, TIMES, Evaluation, Unsupported, Value, align, vectorised
+from redalg.verdicts.numbers import NAN, Number, Numbers, Truth
 
 ZERO, ONE = Fraction(0), Fraction(1)
+_SUM = np.frompyfunc(scalar.plus, 2, 1)
 _STEPS = frozenset({"argmax", "argmin", "any", "all", "topk_indices"})
 
 
 class Backward:
-    """Derivatives of one node of an `Evaluation` with respect to the entries of one tensor."""
+    """Derivatives of one node of an `Evaluation` with respect to the entries of one tensor.
+
+    A walk of its own: it goes against the order of evaluation, and what an argument has of a node's adjoint depends on
+    the values of the other arguments, which no arithmetic of values passed forward is given.
+    """
 
     def __init__(self, evaluation: Evaluation, root: Node, variable: str) -> None:
         self.evaluation, self.root = evaluation, root
@@ -65,7 +69,7 @@ class Backward:
         own_array, own = self.evaluation.memo[node]
         extra = tuple(i for i, a in enumerate(axes) if a not in own)
         for i in reversed(extra):
-            array = np.asarray(FOLDS["sum"].reduce(array, axis=i), dtype=object)
+            array = np.asarray(_SUM.reduce(array, axis=i), dtype=object)
         kept = tuple(a for a in axes if a in own)
         array = np.broadcast_to(align((array, kept), own), own_array.shape)
         present = self.adjoint.get(node)
@@ -89,34 +93,23 @@ class Backward:
         return shares
 
     def _local(self, node: Node, k: int, values: list[np.ndarray], result: np.ndarray) -> np.ndarray | None:
-        op, numbers = node.op, self.evaluation.numbers
+        op, numbers, entries = node.op, self.evaluation.numbers, self.evaluation.entries
         if op == "add":
             return None
         if op == "mul":
-            others = [v for i, v in enumerate(values) if i != k]
-            return functools.reduce(TIMES, others)
+            return entries.mul([v for i, v in enumerate(values) if i != k])
         if op == "pow":
             rule = _power_base if k == 0 else _power_exponent
             return vectorised(lambda b, e, y: rule(b, e, y, numbers), 3)(*values, result)
         if op in UNARY:
             return vectorised(lambda x, y: derivative(op, x, y, numbers), 2)(values[0], result)
         if op in ("maximum", "minimum"):
-            return self._winner(op, values, k)
+            beats = vectorised(lambda a, b: _beats(op, a, b), 2)
+            truth = entries.conjunction([beats(values[k], v) for i, v in enumerate(values) if i != k])
+            return entries.select(truth, ONE, ZERO)
         if op == "where":
-            return vectorised(lambda c: NAN if c is None else (ONE if c == (k == 1) else ZERO), 1)(values[0])
+            return entries.select(values[0], *((ONE, ZERO) if k == 1 else (ZERO, ONE)))
         raise Unsupported(f"the derivative of {op}")
-
-    @staticmethod
-    def _winner(op: str, values: list[np.ndarray], k: int) -> np.ndarray:
-        wanted = 1 if op == "maximum" else -1
-
-        def wins(mine: Number, *others: Number) -> Number:
-            signs = [scalar.order(mine, o) for o in others]
-            if any(s == -wanted for s in signs):
-                return ZERO
-            return ONE if all(s == wanted for s in signs) else NAN
-
-        return vectorised(wins, len(values))(values[k], *(v for i, v in enumerate(values) if i != k))
 
     def _guard(self, condition: Node, array: np.ndarray, axes: tuple[str, ...]) -> np.ndarray:
         """NaN where a condition that depends on the variable holds or fails only just."""
@@ -164,6 +157,12 @@ class Backward:
         names = (*rest, *reduced)
         order = sorted(range(len(names)), key=names.__getitem__)
         return [(body, (full.transpose(order), tuple(names[i] for i in order)))]
+
+
+def _beats(op: str, a: Number, b: Number) -> Truth:
+    """Whether `a` is the extreme one of two; not decided where they are equal."""
+    sign = scalar.order(a, b)
+    return sign == (1 if op == "maximum" else -1) if sign else None
 
 
 def _others_product(rows: np.ndarray) -> np.ndarray:

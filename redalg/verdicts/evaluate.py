@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from redalg.algebra.work import spend
-from redalg.graph.formula import SCALAR, operation
+from redalg.graph.formula import FOLDED, operation, reduced
 from redalg.graph.masked import is_statistic
 from redalg.graph.node import Node, walk
 from redalg.verdicts import numbers as scalar
@@ -52,30 +52,8 @@ def vectorised(f: Callable[..., Any], arguments: int) -> Callable[..., np.ndarra
 
 
 PLUS, TIMES = vectorised(scalar.plus, 2), vectorised(scalar.times, 2)
-_CHAINS = {
-    "add": PLUS,
-    "mul": TIMES,
-    "and": vectorised(scalar.conjunction, 2),
-    "or": vectorised(scalar.disjunction, 2),
-}
-_CHOICES = {"where": vectorised(scalar.select, 3), "not": vectorised(scalar.negation, 1)}
-FOLDS = {
-    "sum": np.frompyfunc(scalar.plus, 2, 1),
-    "prod": np.frompyfunc(scalar.times, 2, 1),
-    "max": np.frompyfunc(lambda a, b: scalar.extremum("maximum", a, b), 2, 1),
-    "min": np.frompyfunc(lambda a, b: scalar.extremum("minimum", a, b), 2, 1),
-    "all": np.frompyfunc(scalar.conjunction, 2, 1),
-    "any": np.frompyfunc(scalar.disjunction, 2, 1),
-}
+_UNKNOWN = vectorised(scalar.is_nan, 1)
 _GROWING = frozenset({"add", "mul", "pow", "reduce"})  # operations that make rationals longer
-_EMPTY: dict[str, Number] = {
-    "sum": Fraction(0),
-    "prod": Fraction(1),
-    "max": -math.inf,
-    "min": math.inf,
-    "all": True,
-    "any": False,
-}
 
 
 def align(value: Value, axes: tuple[str, ...]) -> np.ndarray:
@@ -86,6 +64,35 @@ def align(value: Value, axes: tuple[str, ...]) -> np.ndarray:
 
 def joint_axes(values: list[Value]) -> tuple[str, ...]:
     return tuple(sorted({a for _, axes in values for a in axes}))
+
+
+class Entries:
+    """The arithmetic of a mode of evaluation on arrays of its numbers; two at a time of several."""
+
+    add = staticmethod(functools.partial(functools.reduce, PLUS))
+    mul = staticmethod(functools.partial(functools.reduce, TIMES))
+    conjunction = staticmethod(functools.partial(functools.reduce, vectorised(scalar.conjunction, 2)))
+    disjunction = staticmethod(functools.partial(functools.reduce, vectorised(scalar.disjunction, 2)))
+    negation = staticmethod(vectorised(scalar.negation, 1))
+    select = staticmethod(vectorised(scalar.select, 3))
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def power(self, base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+        return vectorised(lambda b, e: scalar.power(b, e, self.numbers), 2)(base, exponent)
+
+    def unary(self, name: str, array: np.ndarray) -> np.ndarray:
+        return vectorised(lambda x: scalar.unary(name, x, self.numbers), 1)(array)
+
+    def extremum(self, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return vectorised(functools.partial(scalar.extremum, op), 2)(a, b)
+
+    def compare(self, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return vectorised(functools.partial(scalar.compare, op), 2)(a, b)
+
+    def cast(self, array: np.ndarray, name: str) -> np.ndarray:
+        return vectorised(lambda x: scalar.cast(x, name), 1)(array)
 
 
 class Evaluation:
@@ -106,6 +113,7 @@ class Evaluation:
         places: dict[str, list[int]] | None = None,
     ) -> None:
         self.leaves, self.lengths, self.sizes, self.first, self.numbers = leaves, lengths, sizes, first, numbers
+        self.formulas, self.entries = scalar.Formulas(numbers), Entries(numbers)
         self.memo: dict[Node, Value] = dict(memo or {})
         self.places = places or {}  # axes along which only some positions are held
 
@@ -129,35 +137,22 @@ class Evaluation:
         args = [self.memo[a] for a in node.args]
         if op == "reduce":
             return self._reduce(node, args[0])
-        axes = joint_axes(args)
-        arrays = [align(a, axes) for a in args]
         if op == "exp" and node.args[0].op == "add":
             return self._exp_of_sum(node, args[0])
-        if op in _CHAINS:
-            return functools.reduce(_CHAINS[op], arrays), axes
-        if op in _CHOICES:
-            return _CHOICES[op](*arrays), axes
-        if op not in SCALAR:
-            raise Unsupported(f"the operation {op}")
-        formulas = scalar.Formulas(self.numbers)
-        return vectorised(lambda *x: operation(formulas, node, x), len(arrays))(*arrays), axes
+        axes = joint_axes(args)
+        return operation(self.entries, node, [align(a, axes) for a in args]), axes
 
     def _exp_of_sum(self, node: Node, total: Value) -> Value:
         """exp(u - max u) is 0 where u is -inf, whatever the statistics are unless NaN comes in."""
         array, axes = total
-        terms = [t for t in node.args[0].args if not is_statistic(t, node.axes)]
-        exponential = vectorised(lambda x: scalar.unary("exp", x, self.numbers), 1)(array)
-        if len(terms) == len(node.args[0].args) or not any(isinstance(x, float) for x in array.flat):
+        exponential = self.entries.unary("exp", array)
+        fixed = [t for t in node.args[0].args if is_statistic(t, node.axes)]
+        elements = [align(self.memo[t], axes) for t in node.args[0].args if t not in fixed]
+        if not fixed or not elements or not any(isinstance(x, float) for x in array.flat):
             return exponential, axes
-        others = [t for t in node.args[0].args if t not in terms]
-
-        def vanish(e: Number, *values: Number) -> Number:
-            elements = [v for v in values[: len(terms)] if isinstance(v, float)]
-            masked = -math.inf in elements and math.inf not in elements
-            return Fraction(0) if masked and not any(map(scalar.is_nan, values)) else e
-
-        values = [align(self.memo[t], axes) for t in (*terms, *others)]
-        return vectorised(vanish, 1 + len(values))(exponential, *values), axes
+        unknown = self.entries.disjunction([_UNKNOWN(align(self.memo[t], axes)) for t in fixed])
+        vanish = vectorised(lambda e, u, nan: Fraction(0) if u == -math.inf and not nan else e, 3)
+        return vanish(exponential, self.entries.add(elements), unknown), axes
 
     def _leaf(self, node: Node) -> Value:
         op = node.op
@@ -169,15 +164,8 @@ class Evaluation:
             start = self.first.get(node.attr, 0)
             places = self.places.get(node.attr) or range(start, start + self.lengths[node.attr])
             return _object([Fraction(i) for i in places]), (node.attr,)
-        constant = {
-            "const": lambda: node.attr,
-            "true": lambda: True,
-            "false": lambda: False,
-            "size": lambda: Fraction(self.sizes[node.attr]),
-            "special": lambda: scalar.special(node.attr, self.numbers),
-        }[op]()
         boxed = np.empty((), dtype=object)
-        boxed[()] = constant
+        boxed[()] = Fraction(self.sizes[node.attr]) if op == "size" else operation(self.formulas, node, ())
         return boxed, ()
 
     def rows(self, node: Node, body: Value) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -194,12 +182,9 @@ class Evaluation:
     def _reduce(self, node: Node, body: Value) -> Value:
         kind = node.attr.kind
         array, rest = self.rows(node, body)
-        if kind in FOLDS:
-            if array.shape[-1] == 0:
-                return np.full(array.shape[:-1], _EMPTY[kind], dtype=object), rest
-            with np.errstate(all="ignore"):
-                folded = FOLDS[kind].reduce(array, axis=-1)
-            return np.asarray(folded, dtype=object).reshape(array.shape[:-1]), rest
+        if kind in FOLDED:
+            rows = array.reshape(math.prod(array.shape[:-1]), array.shape[-1]).tolist()
+            return _object([reduced(self.formulas, kind, row) for row in rows]).reshape(array.shape[:-1]), rest
         if kind in ("argmax", "argmin"):
             ranked = rank_rows(array, 1, "maximum" if kind == "argmax" else "minimum")
             return ranked[1][..., 0], rest

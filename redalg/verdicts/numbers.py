@@ -225,14 +225,14 @@ def extremum(op: str, a: Number, b: Number) -> Number:
 
 
 class Formulas:
-    """What a node needs of an arithmetic, in a mode of evaluation."""
+    """What formulas and folds need of an arithmetic, in a mode of evaluation."""
 
     add = staticmethod(lambda terms: functools.reduce(plus, terms))
     mul = staticmethod(lambda factors: functools.reduce(times, factors))
     number = staticmethod(Fraction)
     extremum = staticmethod(extremum)
-    compare = staticmethod(compare)
-    cast = staticmethod(cast)
+    conjunction = staticmethod(lambda truths: functools.reduce(conjunction, truths))
+    disjunction = staticmethod(lambda truths: functools.reduce(disjunction, truths))
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers

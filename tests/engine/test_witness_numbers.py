@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from fractions import Fraction
 
 import mpmath
@@ -10,7 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from redalg.graph.node import Node, fn, state, tensor
+from redalg.verdicts.adjoint import Backward
 from redalg.verdicts.balls import Ball, BallNumbers, closed_form
+from redalg.verdicts.evaluate import Evaluation
 from redalg.verdicts.minors import determinant, enclose_minor, pivots, round_outward
 from redalg.verdicts.numbers import cast, extremum, is_nan, order, power, unary
 from redalg.verdicts.residues import I_ROOT, FieldNumbers, G, NeedsEnclosures, P, Q, Residue, T, inverse
@@ -118,6 +123,34 @@ def test_minors(rows: list[list[Fraction]]) -> None:
         assert minor.low <= permuted <= minor.high
         low, high = round_outward(minor.low, minor.high)
         assert low <= permuted <= high and low * high > 0
+
+
+def evaluation(values: list[Fraction | float]) -> Evaluation:
+    leaves = {f"x{k}": (np.array([v], dtype=object), ("j",)) for k, v in enumerate(values)}
+    return Evaluation(leaves, {"j": 1}, {"j": 1}, {}, field)
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "maximum", "minimum"])
+@settings(deadline=None)
+@given(st.lists(st.integers(-99, 99), min_size=2, max_size=80, unique=True))
+@example(list(range(70)))
+def test_an_operation_of_many_arguments_is_one_of_two_repeated(op: str, values: list[int]) -> None:
+    leaves = [tensor(f"x{k}", "j") for k in range(len(values))]
+    found = []
+    for root in (Node(op, tuple(leaves)), functools.reduce(lambda a, b: Node(op, (a, b)), leaves)):
+        known = evaluation([Fraction(v) for v in values])
+        slopes = Backward(known, root, "x0").sweep(np.array([Fraction(1)], dtype=object))
+        found.append((known.value(root)[0].tolist(), [str(v) for a, _ in slopes.values() for v in a]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("count", [1, 70])
+def test_a_masked_exponential_is_0_whatever_its_many_statistics_are(count: int) -> None:
+    known = evaluation([-math.inf, *[Fraction(1)] * count])
+    for k in range(count):
+        known.leaves[f"m{k}"] = np.array(math.inf, dtype=object), ()
+    terms = [tensor(f"x{k}", "j") for k in range(count + 1)] + [state(f"m{k}") for k in range(count)]
+    assert known.value(fn("exp", Node("add", tuple(terms))))[0].tolist() == [0]
 
 
 def test_residues_mix_with_rationals() -> None:
