@@ -24,12 +24,8 @@ _COMPARE: dict[str, Callable[..., Array]] = {
     "lt": np.less,
     "le": np.less_equal,
 }
-_FOLDED: dict[str, Callable[..., Array]] = {
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
+_EXTREMA: dict[str, Callable[..., Array]] = {"maximum": np.maximum, "minimum": np.minimum}
+_SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
 
 
 def compute_dtype(arrays: Sequence[Any]) -> np.dtype:
@@ -75,6 +71,9 @@ class Arithmetic:
         if isinstance(value, Fraction):
             return value.numerator if value.denominator == 1 else integers.nearest_float(value)
         return value
+
+    def special(self, name: str) -> Any:
+        return _SPECIAL[name]
 
     def constant(self, value: Any) -> Array:
         """A Python number as an array without dimensions, in the dtype its kind has here."""
@@ -169,34 +168,40 @@ class Arithmetic:
             result = result.astype(self.real, copy=False)
         return settle(result, [base, exponent])
 
-    def map(self, op: str, values: list[Any], attr: Any) -> Any:
-        """Every other elementwise operation of the language."""
-        return settle(self._map(op, values, attr), values)
+    def unary(self, name: str, x: Any) -> Any:
+        return settle(self._unary(name, x), [x])
 
-    def _map(self, op: str, values: list[Any], attr: Any) -> Any:
-        if op in FLOAT_MAPS:
-            return FLOAT_MAPS[op](np.asarray(self.inexact(values[0])))
-        if op in EXACT_MAPS:
-            x = self.counted(values[0])
-            if self.integer(x) and isinstance(x, np.ndarray):
-                return of_integers(x, op)
-            return (_OBJECT_MAPS if self.exact else EXACT_MAPS)[op](x)
-        if op in _COMPARE:
-            values = values if len({self.integer(v) for v in values}) == 1 else [self.inexact(v) for v in values]
-            return np.asarray(_COMPARE[op](*values)).astype(bool)
-        if op == "not":
-            return np.logical_not(values[0])
-        if op == "cast":
-            return self._cast(values[0], attr)
-        values = self.unify(values) if op in ("maximum", "minimum") else values
-        ufunc = _FOLDED[op]
-        return functools.reduce(integers.CHECKED.get(ufunc, ufunc) if self.integer(values[0]) else ufunc, values)
+    def _unary(self, name: str, x: Any) -> Any:
+        if name in FLOAT_MAPS:
+            return FLOAT_MAPS[name](np.asarray(self.inexact(x)))
+        x = self.counted(x)
+        if self.integer(x) and isinstance(x, np.ndarray):
+            return of_integers(x, name)
+        return (_OBJECT_MAPS if self.exact else EXACT_MAPS)[name](x)
 
-    def _cast(self, value: Any, name: str) -> Any:
+    def compare(self, op: str, *values: Any) -> Any:
+        alike = len({self.integer(v) for v in values}) == 1
+        result = _COMPARE[op](*(values if alike else map(self.inexact, values)))
+        return settle(np.asarray(result).astype(bool), values)
+
+    def extremum(self, op: str, *values: Any) -> Any:
+        values, ufunc = tuple(self.unify(values)), _EXTREMA[op]
+        return settle((integers.CHECKED[ufunc] if self.integer(values[0]) else ufunc)(*values), values)
+
+    def conjunction(self, values: Sequence[Any]) -> Any:
+        return settle(functools.reduce(np.logical_and, values), values)
+
+    def disjunction(self, values: Sequence[Any]) -> Any:
+        return settle(functools.reduce(np.logical_or, values), values)
+
+    def negation(self, value: Any) -> Any:
+        return settle(np.logical_not(value), [value])
+
+    def cast(self, value: Any, name: str) -> Any:
         if self.exact and name != "bool":
-            return np.frompyfunc(lambda x: _cast_object(x, name), 1, 1)(self.inexact(value))
+            return settle(np.frompyfunc(lambda x: _cast_object(x, name), 1, 1)(self.inexact(value)), [value])
         x = self.inexact(value) if name in FLOATS else self.counted(value)
-        return cast_array(x if isinstance(x, np.ndarray) else np.asarray(x), name)
+        return settle(cast_array(x if isinstance(x, np.ndarray) else np.asarray(x), name), [value])
 
     def where(self, condition: Any, then: Any, other: Any, boolean: bool) -> Any:
         branches = [then, other] if boolean else self.unify([then, other])

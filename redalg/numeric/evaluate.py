@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from redalg.graph.formula import operation
 from redalg.graph.masked import is_masked, is_statistic, new_axes, split_exponent
 from redalg.graph.node import Decl, Node, is_const, power, state, walk
 from redalg.numeric.arithmetic import Arithmetic, compute_dtype, settle
 from redalg.numeric.reductions import contract, fold, reduce_last, top_k
 
 Array = Any
-_SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
 _SMALL = 1 << 10  # elements of values that are kept until the end
 _WRITTEN_OUT = 1 << 14  # sums of at most this many products in all are summed pairwise, not contracted
 
@@ -155,22 +155,13 @@ class Evaluator:
     # --- operations --------------------------------------------------------------------------------------------------
 
     def _apply(self, node: Node) -> Any:
-        op = node.op
-        if op in ("tensor", "state"):
-            value = self.numbers.admit(self.env[node.attr.name])
-            return self._spread(value, node.attr.axes) if isinstance(value, np.ndarray) else value
-        if op in _LEAVES:
-            return self._number(node)
-        if op in _OWN_RULE:
-            return _OWN_RULE[op](self, node)
-        return self.numbers.map(op, [self.value(a) for a in node.args], node.attr)
+        if node.op in _OWN_RULE:
+            return _OWN_RULE[node.op](self, node)
+        return operation(self.numbers, node, [self.value(a) for a in node.args])
 
-    def _number(self, node: Node) -> Any:
-        if node.op == "const":
-            return self.numbers.number(node.attr)
-        if node.op == "size":
-            return self.numbers.number(Fraction(self.sizes[node.attr]))
-        return _SPECIAL[node.attr] if node.op == "special" else node.op == "true"
+    def _leaf(self, node: Node) -> Any:
+        value = self.numbers.admit(self.env[node.attr.name])
+        return self._spread(value, node.attr.axes) if isinstance(value, np.ndarray) else value
 
     def _spread(self, array: Array, axes: Sequence[str]) -> Array:
         """Put the dimensions named ``axes`` at their global positions, with length 1 elsewhere (a view)."""
@@ -356,9 +347,11 @@ def _divides(value: Fraction) -> bool:
     return bool(value.denominator & (value.denominator - 1)) and max(abs(value.numerator), value.denominator) < 2**24
 
 
-_LEAVES = frozenset({"const", "special", "size", "true", "false"})
 _OWN_RULE: dict[str, Callable[[Evaluator, Node], Any]] = {
+    "tensor": Evaluator._leaf,
+    "state": Evaluator._leaf,
     "index": Evaluator._index,
+    "size": lambda evaluator, node: evaluator.numbers.number(Fraction(evaluator.sizes[node.attr])),
     "add": Evaluator._sum,
     "mul": lambda evaluator, node: evaluator._product(node.args),
     "pow": Evaluator._pow,

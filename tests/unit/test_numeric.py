@@ -330,6 +330,7 @@ def test_arithmetic_stays_in_one_dtype(dtype: type) -> None:
     expected = np.float32 if dtype is np.float16 else dtype
     assert one(weak, {"y": y, "c": 0.5}).dtype == expected
     assert one(mul(Y, Node("index", (), "j")), {"y": y}).dtype == expected
+    assert one(Node("maximum", (const(Fraction(1, 3)), size("j"), Y)), {"y": y}).dtype == expected
 
 
 def test_integers_stay_integers_until_they_are_divided() -> None:
