@@ -1,4 +1,4 @@
-"""Formulas of the table of functions: text over x and y as graph nodes, and their values in any arithmetic."""
+"""Formulas of the table of functions, text over x and y, as graph nodes; values of nodes in any arithmetic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Exact evaluation of graph nodes at given positions: the judge of everything that is computed in floating point.
 
 A plain recursion over (node, position of its free axes) with memoisation. It shares no code with the NumPy evaluator
-beyond the two structural rules of `redalg.graph.masked` and the number formats, needs neither NumPy nor SymPy, and is
-meant for small lengths.
+beyond the table of operations (`redalg.graph.formula`), the two structural rules of `redalg.graph.masked` and the
+number formats, needs neither NumPy nor SymPy, and is meant for small lengths. Of a choice it evaluates what is taken.
 """
 
 from __future__ import annotations
