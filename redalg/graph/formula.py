@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, reduce
 from typing import Any, Protocol
@@ -80,7 +80,7 @@ class Operations(Protocol):
     def unary(self, name: str, x: Any) -> Any: ...
 
 
-def operation(operations: Any, node: Node, args: Sequence[Any]) -> Any:
+def operation(operations: Any, node: Node, args: Iterable[Any]) -> Any:
     """The value of a node whose arguments have these values: of any but a place, a length or a reduction.
 
     `compare` and `cast` as `unary`, `conjunction` and `disjunction` as `add`, `negation` and `select` as `power`.
@@ -103,11 +103,11 @@ def evaluated(text: str, operations: Operations, x: Any, y: Any = None) -> Any:
     return values[root]
 
 
-def _extremum(o: Any, node: Node, args: Sequence[Any]) -> Any:
+def _extremum(o: Any, node: Node, args: Iterable[Any]) -> Any:
     return reduce(lambda a, b: o.extremum(node.op, a, b), args)
 
 
-_RULES: Mapping[str, Callable[[Any, Node, Sequence[Any]], Any]] = {
+_RULES: Mapping[str, Callable[[Any, Node, Iterable[Any]], Any]] = {
     "const": lambda o, node, args: o.number(node.attr),
     "special": lambda o, node, args: o.special(node.attr),
     "add": lambda o, node, args: o.add(args),
@@ -115,7 +115,7 @@ _RULES: Mapping[str, Callable[[Any, Node, Sequence[Any]], Any]] = {
     "pow": lambda o, node, args: o.power(*args),
     "maximum": _extremum,
     "minimum": _extremum,
-    "cast": lambda o, node, args: o.cast(args[0], node.attr),
+    "cast": lambda o, node, args: o.cast(*args, node.attr),
     "true": lambda o, node, args: True,
     "false": lambda o, node, args: False,
     "and": lambda o, node, args: o.conjunction(args),

@@ -18,14 +18,14 @@ from redalg.numeric.casts import cast_array
 from redalg.numeric.maps import EXACT_MAPS, FLOAT_MAPS, of_integers
 
 Array = Any
-_COMPARE: dict[str, Callable[..., Array]] = {
+COMPARE: dict[str, Callable[..., Array]] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
     "le": np.less_equal,
 }
 _EXTREMA: dict[str, Callable[..., Array]] = {"maximum": np.maximum, "minimum": np.minimum}
-_SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
+SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
 
 
 def compute_dtype(arrays: Sequence[Any]) -> np.dtype:
@@ -73,7 +73,7 @@ class Arithmetic:
         return value
 
     def special(self, name: str) -> Any:
-        return _SPECIAL[name]
+        return SPECIAL[name]
 
     def constant(self, value: Any) -> Array:
         """A Python number as an array without dimensions, in the dtype its kind has here."""
@@ -181,7 +181,7 @@ class Arithmetic:
 
     def compare(self, op: str, *values: Any) -> Any:
         alike = len({self.integer(v) for v in values}) == 1
-        result = _COMPARE[op](*(values if alike else map(self.inexact, values)))
+        result = COMPARE[op](*(values if alike else map(self.inexact, values)))
         return settle(np.asarray(result).astype(bool), values)
 
     def extremum(self, op: str, *values: Any) -> Any:

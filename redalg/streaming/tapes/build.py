@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from redalg.graph.formula import operation
 from redalg.graph.masked import is_statistic, masked_exponent, split_exponent
-from redalg.graph.node import COMPARISONS, Levels, Node, is_inverse, rename_axes, state, walk
+from redalg.graph.node import Levels, Node, is_inverse, rename_axes, state, walk
 from redalg.graph.plan import key
 from redalg.numeric import integers
+from redalg.numeric.arithmetic import COMPARE, SPECIAL
 from redalg.numeric.maps import EXACT_MAPS, FLOAT_MAPS, of_integers
 from redalg.source.names import local
 from redalg.streaming.tapes import kernels
 from redalg.streaming.tapes.registers import Registers, widest
 from redalg.streaming.tapes.tape import Aside, Load, Ramp, Step, Tape, Value
 
-SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
-COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal}
 _RESULTS = {"any": "b", "all": "b", "argmax": "i", "argmin": "i"}  # kinds that are not the operand's
 IN_PLACE = (np.exp, np.log, np.tanh, np.log1p, np.expm1, np.sin, np.cos)  # their result has the argument's dtype
 NESTED = 16  # exponentials inside exponentials that recursion may pass
@@ -95,14 +95,12 @@ class Builder(Registers):
         op = node.op
         if op in ("tensor", "state"):
             return self._leaf(node)
-        if op == "const":
-            return self.number(node.attr)
-        if op in ("special", "true", "false"):
-            return self.number(SPECIAL[node.attr] if op == "special" else op == "true")
         if op in ("size", "index"):
             return self._position(node)
+        if op in ("true", "false"):
+            return self.number(op == "true")
         rule = getattr(self, f"_{op}", None)
-        return rule(node) if rule is not None else self._map(node)
+        return operation(self, node, map(self.value, node.args)) if rule is None else rule(node)
 
     def _leaf(self, node: Node) -> Value:
         name, axes = key(node), node.attr.axes
@@ -227,32 +225,25 @@ class Builder(Registers):
 
     # --- maps ----------------------------------------------------------------------------------------------------
 
-    def _map(self, node: Node) -> Value:
-        op = node.op
-        if op in COMPARISONS:
-            return self._comparison(node)
-        if op in ("maximum", "minimum"):
-            ufunc = np.maximum if op == "maximum" else np.minimum
-            values = self.unified([self.value(a) for a in node.args])
-            result = values[0]
-            for v in values[1:]:
-                result = self._binary(ufunc, result, v)
-            return result
-        x = self.value(node.args[0])
-        if op in FLOAT_MAPS:
-            x = self.inexact(x)
-            return self._unary(FLOAT_MAPS[op], x)
-        x = self.counted(x)
-        kind = "f" if x.kind == "c" and op in ("abs", "re", "im") else x.kind
-        if kind == "i":
-            return self.step(of_integers, kind, x, owned=False, op=op)
-        return self._unary(EXACT_MAPS[op], x, kind, owned=False)
+    def special(self, name: str) -> Value:
+        return self.number(SPECIAL[name])
 
-    def _comparison(self, node: Node) -> Value:
-        values = [self.value(a) for a in node.args]
+    def extremum(self, op: str, *values: Value) -> Value:
+        return self._binary(np.maximum if op == "maximum" else np.minimum, *self.unified(values))
+
+    def unary(self, name: str, x: Value) -> Value:
+        if name in FLOAT_MAPS:
+            return self._unary(FLOAT_MAPS[name], self.inexact(x))
+        x = self.counted(x)
+        kind = "f" if x.kind == "c" and name in ("abs", "re", "im") else x.kind
+        if kind == "i":
+            return self.step(of_integers, kind, x, owned=False, op=name)
+        return self._unary(EXACT_MAPS[name], x, kind, owned=False)
+
+    def compare(self, op: str, *values: Value) -> Value:
         if widest(v.kind for v in values) != "i":  # NumPy has no integers beyond int64 beside floats
-            values = [self.inexact(v) if v.kind == "i" and v.reg in self.known else v for v in values]
-        return self.step(COMPARE[node.op], "b", *values)
+            values = tuple(self.inexact(v) if v.kind == "i" and v.reg in self.known else v for v in values)
+        return self.step(COMPARE[op], "b", *values)
 
     def _unary(self, fn: Callable[..., Any], x: Value, kind: str = "", owned: bool = True) -> Value:
         if isinstance(fn, functools.partial):
@@ -271,26 +262,17 @@ class Builder(Registers):
             return self.step(kernels.chosen, kind, c, then, other, dtype=dtype)
         return self.step(np.where, kind, c, then, other)
 
-    def _and(self, node: Node) -> Value:
-        return self._logical(np.logical_and, node)
+    def conjunction(self, values: Iterable[Value]) -> Value:
+        return functools.reduce(functools.partial(self.step, np.logical_and, "b"), values)
 
-    def _or(self, node: Node) -> Value:
-        return self._logical(np.logical_or, node)
+    def disjunction(self, values: Iterable[Value]) -> Value:
+        return functools.reduce(functools.partial(self.step, np.logical_or, "b"), values)
 
-    def _logical(self, ufunc: np.ufunc, node: Node) -> Value:
-        result = self.value(node.args[0])
-        for a in node.args[1:]:
-            result = self.step(ufunc, "b", result, self.value(a))
-        return result
+    def negation(self, value: Value) -> Value:
+        return self.step(np.logical_not, "b", value)
 
-    def _not(self, node: Node) -> Value:
-        return self.step(np.logical_not, "b", self.value(node.args[0]))
-
-    def _cast(self, node: Node) -> Value:
-        name = node.attr
-        x = self.counted(self.value(node.args[0]))
-        if name.startswith(("float", "bfloat")):
-            x = self.inexact(x)
+    def cast(self, value: Value, name: str) -> Value:
+        x = self.inexact(value) if name.startswith(("float", "bfloat")) else self.counted(value)
         kind = "b" if name == "bool" else x.kind
         return self.step(kernels.cast_to, kind, x, owned=False, name=name, dtype=self.dtype(x.kind))
 
