@@ -119,6 +119,7 @@ class Apart:
 def units(specs: Iterable[Spec]) -> list[Spec | Joint]:
     """The specs, those that can be computed in one reading of their rows as one `Joint`; the others as they are."""
     left = list(specs)
+    _require_own_names(left)
     for rows in left:
         others = [s for s in left if s is not rows]
         joint = _joined(rows, others)
@@ -127,6 +128,19 @@ def units(specs: Iterable[Spec]) -> list[Spec | Joint]:
             rest = [part_of(s, [n for n in s.outputs if n not in taken]) for s in others if set(s.outputs) - taken]
             return [joint, *rest]
     return list(left)
+
+
+def _require_own_names(specs: Sequence[Spec]) -> None:
+    """Raises: RedalgError for outputs of one name, of which a call would give one."""
+    known: dict[str, int] = {}
+    for number, spec in enumerate(specs, 1):
+        for name in spec.outputs:
+            first = known.setdefault(name, number)
+            if first != number:
+                why = f"spec {first} of the call has an output of this name, too, and results are told apart by name"
+                raise RedalgError(
+                    f"the output {name!r} of spec {number}", "specs in one call", why, "rename one of them"
+                )
 
 
 def _joined(spec: Spec, others: Sequence[Spec]) -> Joint | None:
@@ -165,7 +179,7 @@ class _Cut:
         """Cut one output, where it can be."""
         node = spec.outputs[name]
         sums = _outermost(node, set(self.rows), set(self.along))
-        if not sums or name in spec.empty or any(e.axes != {*self.rows, *self.along} for e, _ in sums.values()):
+        if not sums or name in spec.empty or not all(self._is_element(e) for e, _ in sums.values()):
             return
         leaves = {n: g.reduction("sum", (self.parts, *own), self._leaf(e, name)) for n, (e, own) in sums.items()}
         cut = g.substitute(node, leaves)
@@ -175,6 +189,11 @@ class _Cut:
         for e, _ in sums.values():
             self.elements[self.known[e]] = e
             self.of.setdefault(self.known[e], name)
+
+    def _is_element(self, node: Node) -> bool:
+        """Whether a node is of every place of the rows, and reduces along all streamed axes or none."""
+        inside = ({*n.attr.axes} & {*self.along} for n in g.walk(node) if n.op == "reduce")
+        return node.axes == {*self.rows, *self.along} and all(own in (set(), {*self.along}) for own in inside)
 
     def _leaf(self, element: Node, output: str) -> Node:
         name = self.known.get(element)

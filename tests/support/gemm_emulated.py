@@ -58,7 +58,7 @@ class Product:
         kinds = {n: o.dtype for n, (o, _) in planned.scratch.items()} | {n: r.dtype for n, r in inside.items()}
         self.scratch = {n: self.fresh(view, kinds[n]) for n, view in self.views.items()}
         self.kinds = kinds
-        params = {p.name for p in planned.module.params}
+        params = {p.name for p in planned.module.params if p.role == "result"}
         own = [r for r in planned.program.results if r.name in params and r.name not in self.scratch]
         self.results = {r.name: self.numbers(r.name) for r in own}
         self.dtypes = {r.name: r.dtype for r in own}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.gradients.steps import together
 from redalg.joint import Joint, units
 from tests.support.joint_cases import FORWARD, SPECS, drawn, joint_of, truth
 
@@ -90,6 +91,46 @@ APART = {  # a spec of rows, and one that is no sum over exactly these rows of e
 def test_what_is_no_sum_over_the_rows_stays_apart(case: str) -> None:
     specs = [ra.parse(text) for text in APART[case]]
     assert units(specs) == specs
+
+
+ROWS = {  # a spec of rows, and elements over them
+    "return y = x[i,j]/sum[j](x[i,j]**2)": ("x[i,j]*sum[i](x[i,j])", "x[i,j]*sum[i,j](x[i,j])", "x[i,j]*size(i)"),
+    "return y = x[i,b,c]/sum[b,c](x[i,b,c]**2)": (
+        "x[i,b,c]*sum[b](x[i,b,c])",
+        "x[i,b,c]*sum[b,c](x[i,b,c])",
+        "x[i,b,c]*max[c](x[i,b,c])",
+        "x[i,b,c]*sum[i,c](x[i,b,c])",
+        "sum[b](x[i,b,c])*w[b]",
+        "sum[b](x[i,b,c])*v[i]",
+    ),
+}
+
+
+@pytest.mark.parametrize("rows, element", [(rows, element) for rows in ROWS for element in ROWS[rows]])
+def test_what_is_joined_has_forms(rows: str, element: str) -> None:
+    """Whatever elements reduce: what is taken together is derived, and is the definition."""
+    specs = [ra.parse(rows), ra.parse(f"return t = sum[i]({element})")]
+    found, *_ = units(specs)
+    if not isinstance(found, Joint):
+        assert units(specs) == specs
+        return
+    assert found.rows.spec is found.rows_spec and found.sums.spec is found.sums_spec
+    rng, sizes = np.random.default_rng(0), {"i": 3, "j": 4, "b": 2, "c": 5}
+    arrays = {t.name: rng.standard_normal([sizes[a] for a in t.axes]) for t in found.spec.tensors}
+    made = ra.reference(found.rows_spec, **{t.name: arrays[t.name] for t in found.rows_spec.tensors})
+    given = {t.name: made[t.name] if t.name in made else arrays[t.name] for t in found.sums_spec.tensors}
+    true = ra.reference(specs[1], **{t.name: arrays[t.name] for t in specs[1].tensors})
+    np.testing.assert_allclose(ra.reference(found.sums_spec, **given), true, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("texts", [("x[i,j]", "x[i,j]*sum[j](x[i,j])"), ("x[i,j]/sum[j](x[i,j])", "sum[i](x[i,j])")])
+def test_two_outputs_of_one_name_are_refused(texts: tuple[str, str]) -> None:
+    """Results are told apart by name: one of the two would be lost, of one shape or of several."""
+    specs = [ra.parse(f"return y = {text}") for text in texts]
+    for make in (units, together):
+        with pytest.raises(ra.RedalgError, match="the output 'y' of spec 2") as refused:
+            make(specs)
+        assert all(part in str(refused.value) for part in ("refused:", "where:", "why:", "try:"))
 
 
 def test_outputs_join_one_by_one() -> None:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redalg as ra
 from redalg.errors import RedalgError
+from redalg.joint import Joint, units
 from redalg.kernels import joint as planning
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.schedule import Schedule
@@ -181,3 +183,23 @@ def test_kernels_side_by_side_are_the_definitions(call: Any, seed: int) -> None:
         assert not p.geometry.early and "kernel_before_wait()" not in source
     assert made.geometry.early and sources[-1].rstrip().endswith("kernel_before_wait()")
     assert not any("kernel_b" in p.module.source or p.geometry.early for p in (*old.before, old))
+
+
+@pytest.mark.parametrize("texts", [("y", "t", "x[i,j]*y[i,j]"), ("y", "x", "x[i,j]"), ("x", "t", "x[i,j]")])
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_results_that_are_called_what_tensors_are(texts: tuple[str, str, str], seconds: float) -> None:
+    """Kernels side by side, and in one reading, write a result of a name under which they read something else."""
+    (rows, name, element), sizes = texts, {"i": 3, "j": 40}
+    specs = [ra.parse(f"return {rows} = x[i,j]/sum[j](x[i,j]**2)"), ra.parse(f"return {name} = sum[i]({element})")]
+    (joint,) = units(specs)
+    assert isinstance(joint, Joint)
+    own = {t.name: tuple(sizes[a] for a in t.axes) for t in joint.spec.tensors}
+    with mock.patch.object(planning, "_seconds", lambda *_: seconds):
+        views = {n: View.contiguous(shape) for n, shape in own.items()}
+        made = planning.planned(joint, dict.fromkeys(own, "float32"), views, H200)
+    arrays = {n: np.random.default_rng(1).standard_normal(shape) for n, shape in own.items()}
+    found = emulated(made, arrays)
+    for spec in specs:
+        (output,) = spec.outputs
+        expected = ra.reference(spec, **{t.name: arrays[t.name] for t in spec.tensors})
+        np.testing.assert_allclose(found[output], expected, rtol=1e-4, atol=1e-5)
