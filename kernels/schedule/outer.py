@@ -113,8 +113,7 @@ def outers(program: Program, sizes: Mapping[str, int]) -> Iterable[Outer]:
         except Undivided:
             continue
         yield found
-        if max(side.whole for side in found.sides) > min(AREAS):
-            yield from (in_areas(found, columns) for columns in AREAS)
+        yield from (made for columns in AREAS if (made := in_areas(found, columns)).areas > 1)
 
 
 def in_areas(found: Outer, columns: int) -> Outer:

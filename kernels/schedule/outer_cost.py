@@ -116,7 +116,7 @@ def choose_outer(
     for found in outers(program, sizes):
         widest = _widest(found, program, views)
         for s in [wanted] if wanted is not None else candidates(found, widest, program, sizes, target, deterministic):
-            if not fits(Shape(found, s), target) or widest % s.vector:
+            if widest % s.vector or not fits(Shape(found, s), target):
                 continue
             choice = _choice(found, s, program, sizes, walk, views, target)
             if best is None or choice.seconds < best[0].seconds:
@@ -264,14 +264,15 @@ def _scatter(found: Outer, views: Mapping[str, View]) -> int:
 
 
 def _widest(found: Outer, program: Program, views: Mapping[str, View]) -> int:
-    """Columns that a load brings: where neighbours are neighbours in memory, 16 bytes of float32."""
+    """Columns that a load brings: where neighbours are neighbours in memory, 16 bytes of float32; no last load of a row
+    brings fewer."""
     dtypes = {o.name: o.dtype for o in program.operands}
     widest = VECTOR_BYTES // STORAGE[program.real]
     for side in found.made:
         own = [n.attr for n in side.leaves if side.axis in n.attr.axes and n.axes & {*program.stream}]
         for d in own:
             steps = dict(zip(d.axes, views[d.name].strides, strict=True))
-            apart = gcd(side.width, *(s for a, s in steps.items() if a != side.axis))
+            apart = gcd(side.width, side.whole, *(s for a, s in steps.items() if a != side.axis))
             fit = steps[side.axis] == 1 and dtypes[d.name] in (program.real, "float16", "bfloat16")
             aligned = gcd(apart, views[d.name].align // STORAGE[dtypes[d.name]])
             widest = gcd(widest, aligned) if fit else 1

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.kernels.ir.layouts import View
@@ -14,9 +17,10 @@ from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.pipeline import plan
 from redalg.kernels.programs import ROW_PROGRAM, program_of, usual_dtypes
 from redalg.kernels.schedule import outer_cost
-from redalg.kernels.schedule.outer import Outer, Undivided, in_areas, outer
+from redalg.kernels.schedule.outer import Outer, Undivided, in_areas, outer, outers
 from redalg.kernels.schedule.target import H200
 from tests.deep.kernels.emulated.test_tiles_of_states import TEXTS, drawn, own
+from tests.support.profiles import examples
 from tests.support.simulated import agree, run
 
 SPECS = {
@@ -108,6 +112,50 @@ def test_areas_of_a_wide_state_agree_with_the_definition(
     along = [side.areas for side in made[0].sides]
     assert made[0].areas == (along[0] * (along[0] + 1) // 2 if symmetric(name) else along[0] * along[1])
     agree(form.spec, found, own(form, arrays), 1e-5)
+
+
+@examples(16)
+@given(
+    st.sampled_from(["gram", "covariance", "cross", "batches"]),
+    st.integers(9, 21),
+    st.sampled_from([0, 4]),
+    st.sampled_from([2, 4]),
+    st.sampled_from(["float32", "float16"]),
+)
+def test_rows_with_gaps_are_read_where_they_begin_and_end(
+    name: str, width: int, first: int, vector: int, kind: str
+) -> None:
+    """Columns of a wider array, in areas: rows begin at vectors, and the last columns may be no whole one."""
+    form, sizes = form_of(name), {"i": 2, "j": 7, "a": width, "b": width}
+    arrays, kept = drawn(form, sizes, width), dict[str, Any]()
+    for t in form.spec.tensors:
+        x = arrays[t.name].astype(kind)
+        wide = np.full((*x.shape[:-1], -(-(first + width) // 4) * 4), np.nan, kind)
+        wide[..., first : first + width] = x
+        kept[t.name] = kept[t.array] if t.array else wide[..., first : first + width]
+    real = outer_cost.outers
+    with mock.patch.object(outer_cost, "outers", lambda *given: [in_areas(found, 8) for found in real(*given)]):
+        try:
+            found, planned, _ = run(form, kept, shared(64, 2, 4, 1, vector), 1)
+        except ra.RedalgError as refused:
+            assert width % vector and "entries" in str(refused), refused
+            return
+    assert planned.choice.schedule.vector == vector
+    agree(form.spec, found, own(form, kept), 1e-5 if kind == "float32" else 2.0**-10)
+
+
+def test_a_schedule_with_wider_vectors_than_rows_is_refused() -> None:
+    form = form_of("cross")
+    with pytest.raises(ra.RedalgError, match="entries"):
+        run(form, drawn(form, {"j": 5, "a": 3, "b": 2}, 1), shared(64, 2, 1, 1, 4), None)
+
+
+def test_areas_are_several() -> None:
+    """What fits one area is taken as a whole, where it is symmetric, too."""
+    for width in (65, 128, 129):
+        program = program_of(form_of("gram"), usual_dtypes(form_of("gram"), "float32"), ROW_PROGRAM)
+        found = list(outers(program, {"j": 9, "a": width, "b": width}))
+        assert found and all(made.areas > 1 for made in found[1:]), width
 
 
 @pytest.mark.parametrize("width, whole", [(176, True), (300, False), (1000, False)])
