@@ -116,7 +116,7 @@ def choose_outer(
     for found in outers(program, sizes):
         widest = _widest(found, program, views)
         for s in [wanted] if wanted is not None else candidates(found, widest, program, sizes, target, deterministic):
-            if widest % s.vector or not fits(Shape(found, s), target):
+            if not fits(Shape(found, s), target) or widest % s.vector:
                 continue
             choice = _choice(found, s, program, sizes, walk, views, target)
             if best is None or choice.seconds < best[0].seconds:
@@ -150,7 +150,8 @@ def fits(shape: Shape, target: Target) -> bool:
     s = shape.schedule
     whole = s.rows == s.cluster == 1 and s.persistent and s.threads % 32 == 0
     widest = max(side.width for side in shape.found.made)
-    fit = max(shape.tiles, widest) <= s.threads and shape.lines > 0
+    vectors = all(shape.pad(side) % s.vector == 0 for side in shape.found.made)
+    fit = vectors and max(shape.tiles, widest) <= s.threads and shape.lines > 0
     return whole and fit and shape.shared <= target.block.shared
 
 

@@ -144,10 +144,12 @@ def test_rows_with_gaps_are_read_where_they_begin_and_end(
     agree(form.spec, found, own(form, kept), 1e-5 if kind == "float32" else 2.0**-10)
 
 
-def test_a_schedule_with_wider_vectors_than_rows_is_refused() -> None:
-    form = form_of("cross")
+@pytest.mark.parametrize("name, sizes", [("cross", {"j": 5, "a": 3, "b": 2}), ("groups", {"j": 5, "d": 8, "k": 2})])
+def test_a_schedule_with_wider_vectors_than_rows_is_refused(name: str, sizes: dict[str, int]) -> None:
+    """Of tables that are read, and of those that are made of positions."""
+    form = form_of(name)
     with pytest.raises(ra.RedalgError, match="entries"):
-        run(form, drawn(form, {"j": 5, "a": 3, "b": 2}, 1), shared(64, 2, 1, 1, 4), None)
+        run(form, drawn(form, sizes, 1), shared(64, 2, 1, 1, 4), None)
 
 
 def test_areas_are_several() -> None:
