@@ -16,7 +16,7 @@ from tests.support.jax_habits import HABITS, OPERATORS, UNDECIDED, case, jax, lo
 
 pytest.importorskip("jax")
 pytestmark = pytest.mark.filterwarnings("ignore")
-SHARE = 1 if os.environ.get("REDALG_HABITS") == "all" else 12  # a twelfth of the pairs: four minutes on two cores
+SHARE = 1 if os.environ.get("REDALG_HABITS") == "all" else 12  # a twelfth of the pairs: six minutes on two cores
 
 
 @pytest.mark.parametrize(
