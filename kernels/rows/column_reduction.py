@@ -66,9 +66,9 @@ class ColumnReduction:
             " neighbouring threads at one row."
         )
         lines, totals = self._tables("parts_of_rows", parts * pitch), self._tables("rows", s.rows)
-        part = field(s.rows * lanes, parts)
+        out(f"slot = {field(s.rows * lanes, parts)} * {pitch} + {field(1, s.rows)}")
         with out.block(f"if {field(s.rows, lanes)} == 0:" if lanes > 1 else None):
-            self._to(lines, f"{part} * {pitch} + {field(1, s.rows)}")
+            self._to(lines, "slot")
         out("cuda.syncthreads()", f"slot = {field(1, parts * s.rows)}")
         self._from(lines, f"(slot & {parts - 1}) * {pitch} + (slot >> {parts.bit_length() - 1})")
         self._butterfly(parts)

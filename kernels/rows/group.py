@@ -144,9 +144,10 @@ class Group:
         self.kernel.comment(
             f"Block reduction: lane 0 of each of a row's {count} warps to shared memory, then every warp reads all."
         )
+        out(f"slot = {mine}")
         with out.block(f"if {LANE} == 0:"):
             for fold, names in zip(folds, tables, strict=True):
-                out(*(f"{table}[{mine}] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
+                out(*(f"{table}[slot] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
         out("cuda.syncthreads()")
         for fold, names in zip(folds, tables, strict=True):
             out(*(f"{local(n)} = {table}[{other}]" for table, n in zip(names, fold.names, strict=True)))
@@ -292,8 +293,9 @@ class Group:
         out, (best, place) = self.kernel.out, map(local, head.names)
         first, s = f"i * {warps * self.schedule.rows} + ", self.schedule
         mine, other = first + field(32, s.block // 32), first + warp_of_row(s, field(1, warps))
+        out(f"slot = {mine}")
         with out.block(f"if {LANE} == 0:"):
-            out(f"{tables[0]}[{mine}] = {best}", f"{tables[1]}[{mine}] = {place}")
+            out(f"{tables[0]}[slot] = {best}", f"{tables[1]}[slot] = {place}")
         out("cuda.syncthreads()")
         out(f"{best} = {tables[0]}[{other}]", f"{place} = {tables[1]}[{other}]")
         self._exchange([head], warps)

@@ -197,8 +197,9 @@ class Merge:
             f"Block merge: the states of a row's {warps} warps by shared memory; every warp merges all of them."
         )
         tables = self._tables("warps", warps * s.rows)
+        out(f"slot = {field(32, s.block // 32)}")
         with out.block(f"if {LANE} == 0:"):
-            self._write(tables, field(32, s.block // 32))
+            self._write(tables, "slot")
         out("cuda.syncthreads()")
         with out.block(f"if {LANE} < {warps}:"):
             self._read(tables, warp_of_row(s, LANE))

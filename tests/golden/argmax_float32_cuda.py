@@ -101,8 +101,9 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
         argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
     argmax_x_key_new_warps = cuda.shared.array(8, np.uint64)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        argmax_x_key_new_warps[(cuda.threadIdx.x >> 5) & 7] = argmax_x_key_new
+        argmax_x_key_new_warps[slot] = argmax_x_key_new
     cuda.syncthreads()
     argmax_x_key_new = argmax_x_key_new_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.

@@ -66,8 +66,9 @@ def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
         avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
     avg_x_first_sum_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        avg_x_first_sum_warps[(cuda.threadIdx.x >> 5) & 7] = avg_x_first_sum
+        avg_x_first_sum_warps[slot] = avg_x_first_sum
     cuda.syncthreads()
     avg_x_first_sum = avg_x_first_sum_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
@@ -93,9 +94,10 @@ def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
     avg_x_b_sum_warps = cuda.shared.array(8, np.float32)
     avg_x2_b_sum_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        avg_x_b_sum_warps[(cuda.threadIdx.x >> 5) & 7] = avg_x_b_sum
-        avg_x2_b_sum_warps[(cuda.threadIdx.x >> 5) & 7] = avg_x2_b_sum
+        avg_x_b_sum_warps[slot] = avg_x_b_sum
+        avg_x2_b_sum_warps[slot] = avg_x2_b_sum
     cuda.syncthreads()
     avg_x_b_sum = avg_x_b_sum_warps[cuda.threadIdx.x & 7]
     avg_x2_b_sum = avg_x2_b_sum_warps[cuda.threadIdx.x & 7]

@@ -107,8 +107,9 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
             max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
         max_x_new_warps = cuda.shared.array(16, np.float32)
         # Block reduction: lane 0 of each of a row's 16 warps to shared memory, then every warp reads all.
+        slot = (cuda.threadIdx.x >> 5) & 15
         if cuda.threadIdx.x & 31 == 0:
-            max_x_new_warps[(cuda.threadIdx.x >> 5) & 15] = max_x_new
+            max_x_new_warps[slot] = max_x_new
         cuda.syncthreads()
         max_x_new = max_x_new_warps[cuda.threadIdx.x & 15]
         # Warp reduction: 4 steps of shuffles over 16 lanes; all of them have the result.
@@ -122,8 +123,9 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
             sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
         sum_exp_new_warps = cuda.shared.array(16, np.float32)
         # Block reduction: lane 0 of each of a row's 16 warps to shared memory, then every warp reads all.
+        slot = (cuda.threadIdx.x >> 5) & 15
         if cuda.threadIdx.x & 31 == 0:
-            sum_exp_new_warps[(cuda.threadIdx.x >> 5) & 15] = sum_exp_new
+            sum_exp_new_warps[slot] = sum_exp_new
         cuda.syncthreads()
         sum_exp_new = sum_exp_new_warps[cuda.threadIdx.x & 15]
         # Warp reduction: 4 steps of shuffles over 16 lanes; all of them have the result.

@@ -97,8 +97,9 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
     max_x_new_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        max_x_new_warps[(cuda.threadIdx.x >> 5) & 7] = max_x_new
+        max_x_new_warps[slot] = max_x_new
     cuda.syncthreads()
     max_x_new = max_x_new_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
@@ -112,8 +113,9 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
     sum_exp_new_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        sum_exp_new_warps[(cuda.threadIdx.x >> 5) & 7] = sum_exp_new
+        sum_exp_new_warps[slot] = sum_exp_new
     cuda.syncthreads()
     sum_exp_new = sum_exp_new_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
@@ -153,8 +155,9 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
     max_x_new_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        max_x_new_warps[(cuda.threadIdx.x >> 5) & 7] = max_x_new
+        max_x_new_warps[slot] = max_x_new
     cuda.syncthreads()
     max_x_new = max_x_new_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
@@ -168,8 +171,9 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
     sum_exp_new_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        sum_exp_new_warps[(cuda.threadIdx.x >> 5) & 7] = sum_exp_new
+        sum_exp_new_warps[slot] = sum_exp_new
     cuda.syncthreads()
     sum_exp_new = sum_exp_new_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.

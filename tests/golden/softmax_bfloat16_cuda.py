@@ -60,8 +60,9 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
         max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
     max_x_b_warps = cuda.shared.array(4, np.float32)
     # Block reduction: lane 0 of each of a row's 4 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 3
     if cuda.threadIdx.x & 31 == 0:
-        max_x_b_warps[(cuda.threadIdx.x >> 5) & 3] = max_x_b
+        max_x_b_warps[slot] = max_x_b
     cuda.syncthreads()
     max_x_b = max_x_b_warps[cuda.threadIdx.x & 3]
     # Warp reduction: 2 steps of shuffles over 4 lanes; all of them have the result.
@@ -82,8 +83,9 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
         sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
     sum_exp_b_warps = cuda.shared.array(4, np.float32)
     # Block reduction: lane 0 of each of a row's 4 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 3
     if cuda.threadIdx.x & 31 == 0:
-        sum_exp_b_warps[(cuda.threadIdx.x >> 5) & 3] = sum_exp_b
+        sum_exp_b_warps[slot] = sum_exp_b
     cuda.syncthreads()
     sum_exp_b = sum_exp_b_warps[cuda.threadIdx.x & 3]
     # Warp reduction: 2 steps of shuffles over 4 lanes; all of them have the result.

@@ -57,8 +57,9 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
         max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
     max_x_b_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        max_x_b_warps[(cuda.threadIdx.x >> 5) & 7] = max_x_b
+        max_x_b_warps[slot] = max_x_b
     cuda.syncthreads()
     max_x_b = max_x_b_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
@@ -79,8 +80,9 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
         sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
     sum_exp_b_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
-        sum_exp_b_warps[(cuda.threadIdx.x >> 5) & 7] = sum_exp_b
+        sum_exp_b_warps[slot] = sum_exp_b
     cuda.syncthreads()
     sum_exp_b = sum_exp_b_warps[cuda.threadIdx.x & 7]
     # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
