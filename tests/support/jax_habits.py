@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
@@ -942,5 +943,6 @@ HABITS: dict[str, Callable[[Case], None]] = {
 def run(name: str, habit: str) -> None:
     with jax.enable_x64(True):
         found = case(name)
-        if found.smooth or HABITS[habit] not in SMOOTH:
-            HABITS[habit](found)
+        if HABITS[habit] in SMOOTH and not found.smooth:
+            pytest.skip("it has no derivative")
+        HABITS[habit](found)

@@ -1,6 +1,6 @@
 """Habits of JAX's users (`tests.support.jax_habits`) on every operator of the catalog, and on several devices.
 
-A quarter of the pairs, the same ones each time; `REDALG_HABITS=all` runs all.
+A twelfth of the pairs, the same ones each time; `REDALG_HABITS=all` runs all.
 """
 
 from __future__ import annotations
