@@ -30,7 +30,6 @@ G8 8192 2048 2048; G9 2048 512 512; G10 1536 384 384; S1 8192 3072 3072; S2 5632
 S4 8192 2048 2048; S5 11008 2048 2048; S6 8960 1536 1536; S7 9728 2560 2560; S8 3072 1024 1024
 """  # name, n, k, l
 CELLS = {words[0]: tuple(map(int, words[1:])) for words in map(str.split, TABLE.split(";"))}
-AUTOTUNE = "max-autotune-no-cudagraphs"  # captured graphs are timed for all alike
 COLD = 256 << 20  # bytes that pass between two uses of a set of operands
 Call = Callable[[], Any]
 
@@ -70,6 +69,8 @@ def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool, prepare:
             return line
         calls: dict[str, Callable[[dict[str, Any]], Any]] = {"ours": lambda x: run(**x), "torch": _torch}
         if compiled:
+            from benchmarks.gpu.lab import AUTOTUNE
+
             torch._dynamo.reset()  # else what was compiled before makes lengths dynamic
             calls["torch.compile"] = torch.compile(_torch, dynamic=False, mode=AUTOTUNE)
         for warmth, used in (("warm", sets[:1]), ("cold", sets)):
