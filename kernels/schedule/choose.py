@@ -13,7 +13,7 @@ from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk
 from redalg.kernels.ir.program import Program
 from redalg.kernels.ir.schedule import FAMILIES, Family, Layout, Schedule
 from redalg.kernels.schedule.calibration import calibration_of
-from redalg.kernels.schedule.case import MOST_REGISTERS, Case, exact, grid_of_sums, spills
+from redalg.kernels.schedule.case import MOST_REGISTERS, Case, exact, grid_of_sums, in_pairs, spills
 from redalg.kernels.schedule.cost import Estimate, estimate
 from redalg.kernels.schedule.families import LONG, candidates_of, streamed
 from redalg.kernels.schedule.legality import LARGEST_TILE, refusals, require
@@ -157,10 +157,8 @@ def _limit(case: Case, s: Schedule, cost: Estimate) -> int:
 def _at_once(case: Case, s: Schedule, cost: Estimate) -> int:
     """How many blocks run at once on a multiprocessor: more than estimated where that is all of them, and a compiler
     can hold elements of 16 bits in pairs."""
-    pairs = (
-        sum(1 for r in case.work.reads if r.size == 2 and r.held and r.by_row) if s.resident and s.coarsen == 1 else 0
-    )
-    fewer = max(LEAST_REGISTERS, -(-(cost.registers - s.tile // 2 * pairs) // 8) * 8)
+    pairs = in_pairs(case, s)
+    fewer = max(LEAST_REGISTERS, -(-(cost.registers - pairs) // 8) * 8)
     all_of_them = -(-cost.blocks // case.target.multiprocessors)
     fit = pairs and all_of_them * fewer * max(32, s.block) <= case.target.multiprocessor.registers
     return all_of_them if fit else min(cost.resident_blocks, all_of_them)

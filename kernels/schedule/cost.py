@@ -23,6 +23,7 @@ from redalg.kernels.schedule.case import (
     power,
     prefetch_bytes,
     registers,
+    short_of,
     states_bytes,
 )
 from redalg.kernels.schedule.cost_terms import Reading
@@ -70,7 +71,7 @@ class _Model:
         self.case, self.work, self.target, self.s = case, case.work, case.target, s
         self.known = calibration_of(case.target.name)
         self.registers = min(registers(case, s), self._limit())
-        self.spilled = max(0, registers(case, s) - self._limit())
+        self.spilled = max(0, short_of(case, s))
         self.blocks = -(-max(1, self.work.rows) // s.rows_per_block) * s.blocks_per_row
         self.per_sm = self._occupancy()
         self.all_sms = self.target.multiprocessors * self.known.blocks.reached[s.cluster]

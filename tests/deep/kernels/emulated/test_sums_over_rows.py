@@ -161,6 +161,12 @@ def test_reasons_name_the_sums_and_their_cost() -> None:
     assert [r.name for r in made.before[0].program.summed] == sorted(joint_of("layer_norm").elements, reverse=True)
 
 
+@pytest.mark.parametrize("kind, length, blocks", [("bfloat16", 16384, 1), ("float32", 16384, 2)])
+def test_rows_in_pairs_of_elements_take_fewer_blocks(kind: str, length: int, blocks: int) -> None:
+    made = plan_of("rms_norm", {"i": 4096, "j": length}, kind).before[0].choice.schedule
+    assert made.cluster == blocks and made.resident
+
+
 @examples(5)
 @given(calls(), st.integers(0, 2))
 def test_kernels_side_by_side_are_the_definitions(call: Any, seed: int) -> None:
