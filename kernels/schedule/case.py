@@ -280,8 +280,8 @@ def short_of(case: Case, s: Schedule) -> int:
     """How many registers more a thread is estimated to need than it can have; negative where it has enough.
 
     Where sums over rows take registers too, elements of 16 bits stay in pairs before anything goes to memory: the
-    backward pass of RMSNorm of 4096 rows of 16384 bfloat16 takes an H200 123 us by 512 threads that hold 32 of each, and
-    193 by clusters of two (2026-11-28).
+    backward pass of RMSNorm of 4096 rows of 16384 bfloat16 takes an H200 123 us by 512 threads that hold 32 of each,
+    and 193 by clusters of two (2026-11-28).
     """
     least = registers(case, s) - (in_pairs(case, s) if case.program.summed else 0)
     return least - min(MOST_REGISTERS, case.target.multiprocessor.registers // max(32, s.block))

@@ -587,7 +587,8 @@ class _Model:
         """How much longer memory takes where a tile is folded before the next one is asked for."""
         s, known = self.s, self.known
         crowded = self.work.rows >= known.blocks.crowd * self.target.multiprocessors
-        if s.resident or s.column or not (s.blocks_per_row == 1 or self.walks > 1 or crowded):
+        whole = not self.case.reduces and s.split * s.threads * s.tile >= self.length > s.threads * s.tile
+        if s.resident or s.column or whole or not (s.blocks_per_row == 1 or self.walks > 1 or crowded):
             return 1.0
         return known.memory.unbuffered + known.blocks.tail / max(1.0, self.waves()) * crowded
 
@@ -597,7 +598,7 @@ class _Model:
         # Softmax of 3x62380 bfloat16: 4.5 us by clusters of 16 for 9 predicted with it, by one block for each row 11.4
         # for 8.6 (H100, 2026-11-27).
         counted = self.s.cluster > 1 or not (self.s.persistent or self.s.column)
-        if self.s.blocks_per_row == 1 or counted and self.waves() <= 1:
+        if self.s.blocks_per_row == 1 or not self.case.reduces or counted and self.waves() <= 1:
             return 0.0
         return self.exchange()
 

@@ -41,7 +41,8 @@ def _fitting(case: Case, found: list[Schedule]) -> list[Schedule]:
     if case.program.summed:
         # LayerNorm's backward pass of 13338 rows of 9799 bfloat16 takes an H100 594 us by 1024 threads that hold 10
         # elements each of a staged row, and spill some; 776 by clusters that do not (2026-11-26).
-        return _of_few_elements([s for s in found if s in set(fitting) or s.staged and short_of(case, s) <= SPILLED])
+        near = [s for s in found if (s.staged or s.exact and s.vector > 1) and short_of(case, s) <= SPILLED]
+        return _of_few_elements([s for s in found if s in {*fitting, *near}])
     fitting = fitting or found
     if case.work.length < SHORT or not any(s.peel for s in fitting):
         return fitting
@@ -73,8 +74,10 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         if not deterministic or not may_split(case):  # splits through memory need no particular device
             yield from _clusters(case, vector)
         yield from _splits(case, vector, deterministic)
+        yield from _shared_maps(case, vector, False)
     if not deterministic:
         yield from _peeled(case)
+        yield from (s for vector in peeled_vectors(case) for s in _shared_maps(case, vector, True))
         yield from _staged(case)
     if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
         yield from (s for s in waiting(case) if not s.resident)
@@ -137,7 +140,7 @@ def _staged(case: Case) -> Iterator[Schedule]:
                 yield Schedule(threads, block // threads, 1, tile, resident=True, staged=True)
 
 
-SPILLED = 32  # registers that a thread of staged rows may lack
+SPILLED = 32  # registers that a thread of staged rows may lack, or of rows in whole vectors and tiles
 STAGED_TILE = 24  # elements of a thread of a staged row, at most
 WIDE = 16  # bytes of the vectors that rows are better read in where they lie
 LONGEST_STAGED = 256  # elements of a row that passes through shared memory with those of its block
@@ -264,6 +267,14 @@ def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
                 continue
             for count in split_counts(case, 1, threads * vector, deterministic):
                 yield Schedule(threads, 1, vector, elements, split=count)
+
+
+def _shared_maps(case: Case, vector: int, peel: bool) -> Iterator[Schedule]:
+    """Long rows without a reduction on as many blocks as have one tile each: many small ones leave no tail."""
+    for threads, elements in product((128, 256), (8, 16, 32)):
+        if not case.reduces and elements >= vector and threads * elements < case.work.length:
+            count = -(-case.work.length // (threads * elements))
+            yield Schedule(threads, 1, vector, elements, split=count, peel=peel)
 
 
 def waiting(case: Case) -> list[Schedule]:

@@ -117,3 +117,29 @@ def test_rows_that_are_written_and_not_read(length: int, dtype: str) -> None:
         assert (np.asarray(found["grad_x"], np.float64) == expected).all()
         assert moved["operand x"].loaded == 0
         assert schedule is None or planned.choice.schedule.vector == vector
+
+
+@examples(30)
+@given(
+    st.sampled_from(sorted(DTYPES)),
+    st.integers(1, 700),
+    st.sampled_from([(32, 1), (64, 2), (32, 4)]),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_maps_whose_rows_blocks_share(dtype: str, length: int, shape: tuple[int, int], rows: int, peel: bool) -> None:
+    """Rows without a reduction, in as many splits as have a tile each, and in more and fewer of them."""
+    kind, vector, bound = DTYPES[dtype]
+    form = derived(ra.parse("tensors x[i,j], s[i], w[j]; return y = exp(x[i,j] - s[i])*w[j]"))
+    rng = np.random.default_rng(length)
+    own = {n: rng.standard_normal(s).astype(kind) for n, s in (("x", (rows, length)), ("s", (rows,)), ("w", (length,)))}
+    expected = np.float64(ra.reference(form.spec, **own))
+    whole = -(-length // (shape[0] * shape[1] * vector))
+    for split in {max(2, whole), whole + 1, 2}:
+        schedule = Schedule(shape[0], 1, vector if peel else 1, shape[1] * vector, split=split, peel=peel)
+        try:
+            found, _, _ = run(form, own, schedule)
+        except RedalgError as refused:
+            assert refused.where == "schedule=", refused
+            continue
+        np.testing.assert_allclose(np.float64(found["y"]), expected, rtol=4 * bound, atol=bound)
