@@ -213,7 +213,16 @@ def prepare(options: argparse.Namespace, words: Sequence[str]) -> None:
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
+    forget_choices()
     print(f"compiled beforehand in {time.time() - options.began:.0f} s", flush=True)
+
+
+def forget_choices() -> None:
+    """Inductor's choices among configurations, which processes side by side have timed: each is made again, alone."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    for file in Path(cache_dir()).rglob("*.best_config"):
+        file.unlink(missing_ok=True)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
