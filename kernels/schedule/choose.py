@@ -188,7 +188,9 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
 
 
 class _Place:
-    """Where a schedule stands among all: by its time, and those that take less than `close` by how usual they are."""
+    """Where a schedule stands among all: by its time, and those that take less than `close` by how usual they are; of
+    equal ones the one that fills a multiprocessor most (96 cells: 1.048 times the best, 1.053 by the order they are
+    made in; H200, 2026-11-28)."""
 
     def __init__(self, case: Case, close: float) -> None:
         self.case, self.close = case, close
@@ -197,10 +199,10 @@ class _Place:
         self.most = 48 if case.work.instructions.narrow else 32
         self.common = any(r.held and not r.by_row for r in case.work.reads)
 
-    def __call__(self, pair: tuple[Schedule, Estimate]) -> tuple[float, float, float]:
+    def __call__(self, pair: tuple[Schedule, Estimate]) -> tuple[float, float, float, float]:
         s, seconds = pair[0], pair[1].seconds
         far = self.far(s) if seconds < self.close else 0.0
-        return max(self.close, seconds), far, seconds if s.coarsen > 1 or s.cluster > 1 else 0.0
+        return max(self.close, seconds), far, seconds if s.coarsen > 1 or s.cluster > 1 else 0.0, -pair[1].occupancy
 
     def far(self, s: Schedule) -> float:
         """How far a schedule is from the usual ones; a second walk counts, less where it reads from caches."""
