@@ -3,10 +3,10 @@
 A form's plan and the dtypes of its tensors become a `Program`; a program and the arrays of a call become a kernel by
 one list for each way to compute it: `ATTENTION` (tiles of scores on tensor cores), `TILES` (tile programs: sums of
 weights made from several contractions), `GEMM` (a product of matrices, and what prepares its operands),
-`ROWS` (everything else on a GPU). The lists of programs, and that of the CPU, are a page
-of their own, `redalg.kernels.programs`. On a GPU the ways are tried in this order; a pass that raises `Outside` says
-why its way does not fit, and the next one is tried. After every pass that made a program the invariants of the IR are
-tested (`redalg.kernels.ir.check`), and those of a matrix product (`redalg.kernels.gemm.check`) after every pass of
+`ROWS` (everything else on a GPU). The lists of programs are a page of their own, `redalg.kernels.programs`, and so are
+those of the CPU, `redalg.kernels.cpu_programs`. On a GPU the ways are tried in this order; a pass that raises `Outside`
+says why its way does not fit, and the next one is tried. After every pass that made a program the invariants of the IR
+are tested (`redalg.kernels.ir.check`), and those of a matrix product (`redalg.kernels.gemm.check`) after every pass of
 `GEMM`; a failure names the pass. ``dump_after=`` prints the draft after any pass.
 
 What decides X? Find X in a list below, in its second column; the third names the function, which is where it is
@@ -38,8 +38,6 @@ from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.programs import (
-    CPU,
-    CPU_PROGRAM,
     QUIET,
     ROW_PROGRAM,
     TILE_PROGRAM,
@@ -246,13 +244,8 @@ ROWS = (
     Pass("print", "the kernel's source; one row to a thread where neighbours differ", rows.sourced),
     Pass("launch", "the grid, and results that may be written over operands", rows.launched),
 )
-LISTS = (TILE_PROGRAM, ROW_PROGRAM, CPU_PROGRAM, ATTENTION, TILES, GEMM, ROWS, CPU)
-NAMES = tuple(
-    dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, TILES, GEMM, ROWS) for p in passes)
-)
-
-
-# --- running them ----------------------------------------------------------------------------------------------------
+LISTS = (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, TILES, GEMM, ROWS)
+NAMES = tuple(dict.fromkeys(p.name for passes in LISTS for p in passes))
 
 
 # --- on a GPU --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""The passes between a plan and a program, and from a program to functions on the CPU, with what runs any pass.
+"""The passes between a plan and a program, with what runs any pass.
 
-The page for GPUs, `redalg.kernels.pipeline`, goes on from here; this one loads neither Numba nor what prints for GPUs.
+The pages for GPUs, `redalg.kernels.pipeline`, and for the CPU, `redalg.kernels.cpu_programs`, go on from here, and
+neither loads what the other one prints with.
 """
 
 from __future__ import annotations
@@ -13,21 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redalg.errors import RedalgError
-from redalg.kernels.cpu import plan as cpu
-from redalg.kernels.cpu.columns import supported
-from redalg.kernels.cpu.plan import CpuDraft, Kind
-from redalg.kernels.cpu.schedule import CpuModule, CpuSchedule
 from redalg.kernels.ir.check import check
-from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.one_hot import gathered
 from redalg.kernels.ir.program import Program
-from redalg.kernels.ir.schedule import Layout
 from redalg.kernels.lower import program as lowering
 from redalg.kernels.lower.draft import ProgramDraft
-from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.lower.tilings import MOST_PARTS, tilings
 from redalg.kernels.lower.unrolled import Tile, Whole, cut_sizes
-from redalg.kernels.lower.watched import watched
 from redalg.kernels.schedule.sampling import sampled
 
 if TYPE_CHECKING:
@@ -60,16 +53,6 @@ def rewriting(rewrite: Callable[[Program], Program]) -> Callable[[ProgramDraft],
     return run
 
 
-def _columns_of_rows(draft: CpuDraft) -> None:
-    """Rows side by side become columns of a program lowered anew, where every fold can be walked so."""
-    paired = draft.form.accuracy == COMPENSATED  # sums of such programs are arrays, which are not held as pairs
-    found = cpu_program(draft.form, draft.kind, draft.across) if draft.across and not paired else draft.program
-    if not (draft.across and paired) and supported(found):
-        draft.program = found
-    else:
-        draft.across, draft.turned = (), False
-
-
 # --- the lists ------------------------------------------------------------------------------------------------------
 
 LOWER = (
@@ -86,22 +69,7 @@ COMPENSATE = Pass("compensate", 'sums as pairs, where accuracy="compensated" ask
 SAMPLE = Pass("sample", "anchors that only centre sums, from a part of a tile", rewriting(sampled))
 TILE_PROGRAM = (*LOWER, SAMPLE)
 ROW_PROGRAM = (*LOWER, UNROLL, GATHER, SAMPLE, COMPENSATE)
-STORED = Pass("stored", "operands in the dtypes they are kept in", lowering.stored)
-WATCH = Pass("watch", "sums and products that tell whether a row left the range of the reals", rewriting(watched))
-CPU_COLUMN_PROGRAM = (*LOWER, STORED, WATCH)
-CPU_PROGRAM = (*LOWER, GATHER, STORED, COMPENSATE, WATCH)
-
-CPU = (
-    Pass("side by side", "rows that are walked together, where the stream is not contiguous", cpu.side_by_side),
-    Pass("turned", "short rows that are walked together once blocks of them are transposed", cpu.turned),
-    Pass("columns", "such rows as columns of a program lowered anew: CPU_COLUMN_PROGRAM", _columns_of_rows),
-    Pass("layout", "what strides allow a kernel to assume", cpu.placed),
-    Pass("schedule", "rows as one tile, in tiles, or in splits", cpu.scheduled),
-    Pass("past caches", "whether results go past the caches", cpu.streamed_out),
-    Pass("print", "the functions' source", cpu.sourced),
-)
-NAMES = tuple(dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, CPU_PROGRAM, CPU) for p in passes))
-CPU_NAMES = tuple(dict.fromkeys(p.name for passes in (CPU_PROGRAM, CPU) for p in passes))
+NAMES = tuple(dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM) for p in passes))
 
 
 # --- running them ----------------------------------------------------------------------------------------------------
@@ -186,23 +154,11 @@ def lower(form: Form, dtypes: Mapping[str, Any], across: Container[str] = (), du
     >>> [part.name for part in program.passes[0].parts]
     ['max_x', 'sum_exp']
     """
-    return _lowered(ProgramDraft(form, dtypes, across), LOWER, named(dump_after, NAMES))
+    return lowered_by(ProgramDraft(form, dtypes, across), LOWER, named(dump_after, NAMES))
 
 
-def cpu_program(form: Form, kind: Kind, across: tuple[str, ...] = (), dump_after: str | None = None) -> Program:
-    """The program of calls of a kind on the CPU; `across`: rows that become columns.
-
-    >>> import redalg as ra
-    >>> form = ra.derive_incremental(ra.catalog["softmax"])
-    >>> made = cpu_program(form, Kind((("x", "bfloat16"),), (("x", "float32"),)))
-    >>> made.operands[0].dtype, made.results[0].dtype
-    ('float32', 'bfloat16')
-    """
-    draft = ProgramDraft(form, dict(kind.dtypes), across, dict(kind.stored))
-    return _lowered(draft, CPU_COLUMN_PROGRAM if across else CPU_PROGRAM, named(dump_after, CPU_NAMES))
-
-
-def _lowered(draft: ProgramDraft, passes: Sequence[Pass], dump: Dump = QUIET) -> Program:
+def lowered_by(draft: ProgramDraft, passes: Sequence[Pass], dump: Dump = QUIET) -> Program:
+    """What the passes make of a draft."""
     program = run_passes(passes, draft, dump).program
     assert isinstance(program, Program)
     return program
@@ -222,7 +178,7 @@ def program_of(
     tiles = tiles or {}
     draft = ProgramDraft(form, dtypes, tuple(tiles), tiles=tiles)
     if dump.after is not None and dump.after in [p.name for p in passes]:
-        return _lowered(draft, passes, dump)
+        return lowered_by(draft, passes, dump)
     key = (
         form,
         passes is ROW_PROGRAM,
@@ -230,7 +186,7 @@ def program_of(
         tuple(tiles.items()),
     )
     found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, _lowered(draft, passes))
+    return found if found is not None else _PROGRAMS.setdefault(key, lowered_by(draft, passes))
 
 
 def tiled_programs(
@@ -253,36 +209,3 @@ def usual_dtypes(form: Form, real: str) -> dict[str, Any]:
         word = next((w for w in ("bool", "integer") if w in t.domain), "")
         dtypes[t.name] = {"bool": "bool", "integer": "int64"}.get(word, real) if t.axes else float
     return dtypes
-
-
-# --- on a CPU --------------------------------------------------------------------------------------------------------
-
-
-def plan_cpu(
-    form: Form,
-    kind: Kind,
-    program: Program,
-    sizes: Mapping[str, int],
-    views: Mapping[str, View],
-    asked: str | None = None,
-    dump_after: str | None = None,
-) -> CpuDraft:
-    """What runs where arrays lie like this, not yet printed: rows side by side become columns, long rows are split."""
-    draft = CpuDraft(form, kind, program, sizes, views, asked)
-    found = run_passes(CPU, draft, named(dump_after, CPU_NAMES), until="print")
-    assert isinstance(found, CpuDraft)
-    return found
-
-
-def print_cpu(draft: CpuDraft, dump_after: str | None = None) -> CpuModule:
-    """The functions of a plan."""
-    module = run_passes(CPU, draft, named(dump_after, CPU_NAMES), since="print").module
-    assert isinstance(module, CpuModule)
-    return module
-
-
-def typical_cpu(form: Form) -> CpuModule:
-    """The functions for float64 arrays of moderate size."""
-    kind = Kind(tuple(usual_dtypes(form, "float64").items()))
-    schedule = CpuSchedule(resident=True)
-    return print_cpu(CpuDraft(form, kind, cpu_program(form, kind), layout=Layout(), schedule=schedule))

@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -263,8 +264,6 @@ def cpu_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | No
 
 def best_target() -> str:
     """A GPU if one can be used, else generated code for the CPU, else NumPy."""
-    try:
-        from redalg.kernels.launch.driver import available
-    except ImportError:  # numba is missing or broken
-        return "numpy"
-    return "cuda" if available() else "cpu"
+    from redalg.kernels.launch.driver import available
+
+    return "cuda" if available() else "cpu" if find_spec("llvmlite") else "numpy"

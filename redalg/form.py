@@ -320,8 +320,8 @@ class Form(Shown):
         the dtype that is computed in, where no anchor moves (its factors round as they do without). Costs arithmetic
         and no memory; by rows alone, neither on tensor cores nor on NumPy.
 
-        `dump_after`: the name of a pass of `redalg.kernels.pipeline` (on a CPU, of `redalg.kernels.programs`), after
-        which each kind of call prints what there is of its kernel, once.
+        `dump_after`: the name of a pass of `redalg.kernels.pipeline` (on a CPU, of `redalg.kernels.cpu_programs`),
+        after which each kind of call prints what there is of its kernel, once.
 
         Raises: RedalgError for an unknown target, accuracy or pass, for "cuda" without a usable GPU, for a schedule
         that the target lacks, and at the first call for sums that are arrays of a row's state with `accuracy`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from redalg.kernels.emulate import intrinsics, math
+from redalg.kernels.emulate import intrinsics, math, mma, wgmma
 from redalg.kernels.ir.program import STORAGE
 from redalg.source.statements import Block, Import
 
@@ -13,6 +13,12 @@ Modules = Mapping[str, frozenset[str]]  # the functions of every module
 CUDA: Modules = {  # every function has an emulation of its name
     "cuda.intrinsics.math": frozenset(math.EMULATED),
     "cuda.intrinsics": frozenset(intrinsics.EMULATED),
+}
+WGMMA: Modules = {"cuda.intrinsics.wgmma": frozenset(wgmma.EMULATED)}  # of tiles, by the copy engine
+MMA: Modules = {  # of tiles, by copies of threads; of functions of one name the first is meant
+    "cuda.intrinsics.mma": frozenset(mma.PLAIN),
+    "cuda.intrinsics.mma_types": frozenset(mma.CONVERTED),
+    **WGMMA,
 }
 CPU: Modules = {
     "cpu.math.functions": CUDA["cuda.intrinsics.math"],

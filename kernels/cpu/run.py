@@ -18,12 +18,13 @@ from redalg.kernels.cpu.ready import Ready
 from redalg.kernels.cpu.schedule import FAMILIES, Family
 from redalg.kernels.cpu.threads import threads
 from redalg.kernels.cpu.walk import Compiled, steps_of
+from redalg.kernels.cpu_programs import NAMES, cpu_program, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program
 from redalg.kernels.launch.arrays import plain
 from redalg.kernels.launch.in_place import in_place
 from redalg.kernels.launch.store import Once
-from redalg.kernels.programs import CPU_NAMES, cpu_program, named, plan_cpu, print_cpu, typical_cpu
+from redalg.kernels.programs import named
 from redalg.kernels.schedule.tuning import MEASURE
 from redalg.numeric.array_origin import format_name
 from redalg.numeric.binding import Bound, bind, result_dtypes, with_readings, with_unnamed
@@ -52,8 +53,8 @@ class CpuRun(Shown):
     times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
     one way, which follows from sizes alone).
 
-    `dump_after`: the name of a pass of `redalg.kernels.programs`, after which what there is of the kernel is printed,
-    once for every kind of call.
+    `dump_after`: the name of a pass of `redalg.kernels.cpu_programs`, after which what there is of the kernel is
+    printed, once for every kind of call.
 
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, for complex numbers, for a stream, and for
     a pass that there is not.
@@ -75,7 +76,7 @@ class CpuRun(Shown):
         if schedule not in (None, MEASURE, *FAMILIES):
             why = f"the CPU target knows the schedules {', '.join(FAMILIES)} and {MEASURE}"
             raise RedalgError(f"schedule={schedule!r}", "form.compile", why, f"leave it out, or {FAMILIES[0]!r}")
-        named(dump_after, CPU_NAMES, "form.compile")
+        named(dump_after, NAMES, "form.compile")
         self.form, self.deterministic, self.dump_after = form, deterministic, dump_after
         self._asked = schedule
         self._once, self._calls = Once(), Once(limit=CALLS)

@@ -15,13 +15,13 @@ import numpy as np
 
 from redalg.kernels.emulate.math import NARROW, narrowed, nearest, widened
 from redalg.kernels.emulate.threads import now
-from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.program import CELLS, STORAGE
 from redalg.kernels.ir.schedule import COPIED, MOST_DISTANCE
 
 WIDTHS = (1, 2, 4, 8, 16)
 WAYS = ("", "stream_", "shared_", "early_")
 ORDERS = ("load_relaxed", "load_acquire", "store_relaxed", "store_release")
-CELL = {d: np.dtype(NARROW.get(d, "uint8" if d == "bool" else d)) for d in STORAGE}
+CELL = {d: np.dtype(cell) for d, cell in CELLS.items()}
 
 
 class Pointer:

@@ -21,10 +21,8 @@ from redalg.kernels.emulate.threads import Thread, now
 from redalg.kernels.emulate.tiles import BASE, TF32, Tiles, Word, here
 from redalg.kernels.emulate.warp import Lanes, Request
 from redalg.kernels.ir.program import STORAGE
-
-UNIT = 16  # bytes of one copy
-SINGLE = "tf32"
-
+from redalg.kernels.ir.tensor_cores import TF32 as SINGLE
+from redalg.kernels.ir.tensor_cores import UNIT
 
 # --- addresses -------------------------------------------------------------------------------------------------------
 
@@ -282,23 +280,25 @@ def _this_thread() -> int:
     return thread.number
 
 
-WAITING_FACTORIES: dict[str, Callable[..., Any]] = {
+WAITING_FACTORIES = frozenset({"tile_product", "converted_product", "lanes_sorted"})
+PLAIN: dict[str, Callable[..., Any]] = {  # those of `mma`
     "tile_product": _tile_product,
-    "converted_product": _converted_product,
-    "lanes_sorted": _lanes_sorted,
-}
-EMULATED: dict[str, Callable[..., Any]] = {
-    **WAITING_FACTORIES,
-    **{name: _lane(name) for name in LANES},
+    **{name: _lane(name) for name in ("left_lane", "right_lane")},
     "shared_start": lambda array: here() and BASE,
     "this_thread": _this_thread,
     "cp_async_commit": cp_async_commit,
     "cp_async_wait": lambda groups: partial(copies_left, groups),
     "tile_copy": _Copy,
     "left_load": _left_load,
+}
+CONVERTED: dict[str, Callable[..., Any]] = {  # those of `mma_types`
+    "converted_product": _converted_product,
+    "lanes_sorted": _lanes_sorted,
+    **{name: _lane(name) for name in ("row_lane", "quad_lane", "values_lane")},
     "converted_load": _converted_load,
     "tf32_word": _tf32_word,
 }
+EMULATED = {**PLAIN, **CONVERTED}
 
 
 def __getattr__(name: str) -> Any:

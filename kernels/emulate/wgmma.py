@@ -36,9 +36,9 @@ from redalg.kernels.emulate.tiles import (
 )
 from redalg.kernels.emulate.warp import Lanes, Request
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.tensor_cores import STEP
 
 ROW = 128  # bytes of a row of a chunk
-STEP = 16  # terms of 16 bits of one instruction
 LIMIT = 1 << 31
 
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from redalg.errors import RedalgError
 from redalg.graph.node import Node, walk
-from redalg.kernels.cuda.intrinsics.wgmma import TYPE
 from redalg.kernels.gemm.match import Cut, sums_of
 from redalg.kernels.gemm.prologue import GROUP
 from redalg.kernels.gemm.tiles import SIDES, blocks_of
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.tensor_cores import TYPE
 from redalg.kernels.launch.planned import Map, Planned
 from redalg.kernels.tile.level.check import broken
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.gemm.tiles import PITCH, GemmPlan
+from redalg.kernels.ir.tensor_cores import CHUNK, STEP
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.comments import ALIGNED, Buffer, warpgroups
 from redalg.source.names import axis_name, operand_name

@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
 from redalg.kernels.gemm.match import sums_of
@@ -31,6 +30,7 @@ from redalg.kernels.gemm.program import scheduled, sums_named
 from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
 from redalg.kernels.gemm.tiles import SIDES, GemmPlan
 from redalg.kernels.ir.program import Module, Param, Program
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch import planned
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.comments import INIT

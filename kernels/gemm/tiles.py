@@ -8,9 +8,9 @@ from itertools import pairwise
 from math import log2
 from typing import NamedTuple
 
-from redalg.kernels.cuda.intrinsics.wgmma import TYPE
 from redalg.kernels.gemm.match import FLOAT8
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.tensor_cores import TYPE
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside

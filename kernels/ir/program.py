@@ -51,6 +51,9 @@ STORAGE = {  # dtypes of arrays -> bytes; narrow floats are computed in float32
     "uint8": 1,
     "bool": 1,
 }
+CELLS = {  # what holds an element, as NumPy and Numba name it: formats that they do not have are bits
+    d: d if d[0] in "iu" or d in ("float64", "float32") else f"uint{8 * size}" for d, size in STORAGE.items()
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 from redalg.errors import RedalgError
@@ -23,13 +24,20 @@ NUMBERS = {"float64": ctypes.c_double, "int64": ctypes.c_int64, "bool": ctypes.c
 
 def available() -> bool:
     """Whether there is a GPU that kernels can be launched on, with the packages that takes."""
+    return not _missing()
+
+
+def _missing() -> str:
+    """What stands against launching kernels, or "". Numba is looked for and not imported: compiled ones need none."""
     try:
-        import numba.cuda  # noqa: F401
+        absent = [name for name in ("numba", "numba_cuda") if find_spec(name) is None]
+        if absent:
+            return f"there is no module {absent[0]}"
         from cuda.bindings import driver
-    except Exception:  # whatever is wrong with the installation, there is no GPU to be used
-        return False
+    except Exception as problem:  # whatever is wrong with the installation, there is no GPU to be used
+        return str(problem) or type(problem).__name__
     error, count = _try(driver)
-    return error is None and count > 0
+    return error or ("" if count else "the driver sees no device")
 
 
 @lru_cache(maxsize=1)
@@ -46,15 +54,9 @@ def _try(driver: Any) -> tuple[str | None, int]:
 
 def require() -> None:
     """Raises: RedalgError where `available` is false, saying what is missing."""
-    if available():
+    why = _missing()
+    if not why:
         return
-    try:
-        import numba.cuda  # noqa: F401
-        from cuda.bindings import driver
-
-        why = _try(driver)[0] or "the driver sees no device"
-    except Exception as problem:
-        why = str(problem) or type(problem).__name__
     raise RedalgError(
         'target "cuda"',
         "form.compile",

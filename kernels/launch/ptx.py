@@ -22,8 +22,7 @@ from typing import Any
 
 import redalg
 from redalg.errors import RedalgError
-from redalg.kernels.cuda.intrinsics import POINTEE
-from redalg.kernels.ir.program import Module
+from redalg.kernels.ir.program import CELLS, Module
 from redalg.kernels.launch.store import Disk, Once, digest
 
 CC = tuple[int, int]
@@ -65,7 +64,7 @@ def signature(module: Module) -> tuple[Any, ...]:
     found: list[Any] = []
     for p in module.params:
         if p.role in ("operand", "result", "scratch", "counters", "marks"):
-            found.append(types.CPointer(POINTEE[p.dtype]))
+            found.append(types.CPointer(getattr(types, CELLS[p.dtype])))
         elif p.role == "maps":
             found.append(types.uint64)
         else:
@@ -121,8 +120,11 @@ def ptx_of(module: Module, cc: CC, limit: int | None = None) -> tuple[str, str]:
 
 
 def _compiled(module: Module, cc: CC, limit: int | None) -> str:
-    from numba import cuda
-
+    try:
+        from numba import cuda
+    except Exception as problem:  # it was found, and something is wrong with it
+        what, why = f"compiling the kernel {module.entry}", f"numba.cuda cannot be imported: {problem}"
+        raise RedalgError(what, "redalg.kernels.launch.ptx", why, "pip install --upgrade 'redalg[cuda]'") from problem
     compile_ptx: Any = cuda.compile_ptx
     with _compiling, _pretended(cc):
         kernel = getattr(module_of(module.source), module.entry)
@@ -140,7 +142,8 @@ def _key(what: str, module: Module, cc: CC, limit: int | None) -> str:
 def _functions() -> str:
     """What the functions are that generated code calls: a digest of the modules they are defined in."""
     kernels = Path(__file__).parent.parent
-    files = sorted([kernels / "code" / "functions.py", *(kernels / "cuda" / "intrinsics").glob("*.py")])
+    shared = kernels / "code" / "functions.py", kernels / "ir" / "tensor_cores.py"
+    files = sorted([*shared, *(kernels / "cuda" / "intrinsics").glob("*.py")])
     return digest(*(file.read_bytes() for file in files))
 
 

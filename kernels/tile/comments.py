@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from redalg.graph.node import Node
-from redalg.kernels.cuda.intrinsics.mma import UNIT
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.ir.tensor_cores import CHUNK, UNIT
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, STAGED, Fallback, Frozen, Running, TensorPlan, WidePlan, chunks
 from redalg.source.names import axis_name, operand_name

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from redalg.graph.node import Node, substitute, walk
 from redalg.kernels.ir.program import Fold, Join, Loop, Operand, Pass, Program, Step
+from redalg.kernels.ir.tensor_cores import TF32
 
 TYPES = ("bfloat16", "float16")
 NARROW = ("float8_e4m3fn", "float8_e5m2")  # exact in both of them
-TF32 = "tf32"  # what float32 is rounded to before it multiplies, where it is asked for
 
 
 class Outside(Exception):

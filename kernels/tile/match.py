@@ -19,10 +19,10 @@ from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import NEG_INF, ZERO, Node, mul, substitute, walk
 from redalg.graph.operators import Extremum, NumberExtremum, Sum
 from redalg.kernels.ir.program import First, Fold, Join, Loop, Pass, Program, Step
+from redalg.kernels.ir.tensor_cores import TF32
 from redalg.kernels.lower.signs import SEEN
 from redalg.kernels.tile.contractions import (
     NARROW,
-    TF32,
     TYPES,
     Outside,
     Product,

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from redalg.graph.node import Node
-from redalg.kernels.cuda.intrinsics.conversions import FP8
-from redalg.kernels.cuda.intrinsics.mma import pitch_of
-from redalg.kernels.cuda.intrinsics.mma_types import terms_of
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.tensor_cores import FP8, pitch_of, terms_of
 from redalg.kernels.schedule.target import LEAST, Target
 from redalg.kernels.tile.match import Class, Outside, operand_of
 from redalg.kernels.tile.plan import EXACT, Contracted, TensorPlan, best_splits, positional, positive, reads, widths_of

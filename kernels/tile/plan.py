@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from redalg.graph.node import Node, walk
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.tensor_cores import CHUNK, STEP
 from redalg.kernels.launch.planned import Map, Tile
 from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import TYPES, Class, Outside, operand_of

@@ -7,10 +7,9 @@ from dataclasses import replace
 from itertools import count
 
 from redalg.graph.node import Node
-from redalg.kernels.code.imports import brought, imports
+from redalg.kernels.code.imports import MMA, WGMMA, brought, imports
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import definitions, finished
-from redalg.kernels.cuda.intrinsics import mma, mma_types, wgmma
 from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.program import Module, Param, Program
 from redalg.kernels.ir.schedule import Layout, Schedule
@@ -135,11 +134,11 @@ class TilePrinter:
     def header(self, names: frozenset[str]) -> Block:
         """Imports, constants and functions of the kernel's shapes, of those names that are used."""
         makers = statements("\n".join(f"{n} = {text}" for n, text in self.makers().items() if n in names))
-        called, found, taken = reads(makers), list[Import](), set[str]()
-        for module in (wgmma,) if self.boxed else (mma, mma_types, wgmma):
-            own = {n for n in module.MAKERS if n in names or n in called} | called.intersection(module.FACTORIES)
-            found += [brought(module.__name__, own - taken)] if own - taken else []
-            taken |= own
+        found, sought = list[Import](), reads(makers) | names
+        for module, functions in (WGMMA if self.boxed else MMA).items():
+            own = sought & functions
+            found += [brought(f"redalg.kernels.{module}", own)] if own else []
+            sought -= own
         return (*imports(names), *found, *definitions(names, self.constants()), *makers)
 
     def params(self) -> dict[str, Param]:

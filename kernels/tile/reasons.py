@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from redalg.graph.node import NEG_INF, Node, is_const
-from redalg.kernels.tile.contractions import NARROW, TF32, join_of, share_of
+from redalg.kernels.ir.tensor_cores import TF32
+from redalg.kernels.tile.contractions import NARROW, join_of, share_of
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan

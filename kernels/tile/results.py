@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from redalg.graph.node import walk
 from redalg.kernels.code.text import literal
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Result
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.plan import STAGED, maps_of
 from redalg.kernels.tile.scalars import TileScalars

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Result
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch.driver import Kept, checked
 from redalg.kernels.launch.planned import Map, Planned, Tile
 

@@ -178,6 +178,12 @@ def test_deriving_loads_neither_numba_nor_cuda() -> None:
     assert not {"numba", "cuda", "cupy", "torch", "llvmlite"} & _loaded(use)
 
 
+def test_kernels_for_a_gpu_load_neither_numba_nor_what_the_cpu_needs() -> None:
+    """Both take longer to import than a kernel takes to be planned; compiled kernels lie on disk."""
+    found = _loaded("import redalg.kernels.cuda.run")
+    assert not {"numba", "cuda", "llvmlite", "redalg.kernels.cpu.plan"} & found
+
+
 def test_the_graph_needs_neither_sympy_nor_numpy() -> None:
     assert not {"sympy", "numpy"} & _loaded("import redalg.graph.node, redalg.graph.plan")
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import redalg as ra
 from redalg.kernels.cpu.plan import Kind
+from redalg.kernels.cpu_programs import plan_cpu, print_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.pipeline import plan
-from redalg.kernels.programs import lower, plan_cpu, print_cpu
+from redalg.kernels.programs import lower
 from redalg.kernels.schedule.target import H200
 from tests.support.forms import form_of
 from tests.support.places import ROOT

@@ -17,11 +17,12 @@ from redalg.kernels.code import text as cuda_text
 from redalg.kernels.cpu.kernel import emit_cpu
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.schedule import CpuSchedule
+from redalg.kernels.cpu_programs import cpu_program, plan_cpu, print_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.pipeline import plan
-from redalg.kernels.programs import cpu_program, lower, plan_cpu, print_cpu
+from redalg.kernels.programs import lower
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.match import Outside
 from redalg.source import names as naming

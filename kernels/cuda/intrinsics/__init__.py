@@ -15,9 +15,8 @@ from typing import Any
 
 from redalg.kernels.code.functions import lazy
 from redalg.kernels.cuda.intrinsics import async_copies, cluster, memory, packed_keys, warp
-from redalg.kernels.cuda.intrinsics.memory import POINTEE
 
-__all__ = ["POINTEE", "names"]
+__all__ = ["names"]
 _MAKERS: dict[str, Callable[[], Any]] = {
     **memory.MAKERS,
     **async_copies.MAKERS,

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from redalg.kernels.code.functions import CC, F16, F32, F64, I8, I16, I32, I64, inline
+from redalg.kernels.ir.tensor_cores import BF16, FORMAT, FP8
 
 NARROW = {"bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 NONE: CC = (0, 0)  # a target without conversion instructions
-BF16, FP8 = (8, 0), (8, 9)  # where they begin
-FORMAT = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 # --- wider -----------------------------------------------------------------------------------------------------------

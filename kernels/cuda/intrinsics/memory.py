@@ -2,7 +2,7 @@
 
 ``load_<dtype>(pointer, i)``, ``load_<dtype>x<V>``, ``store_<dtype>(pointer, i, value)``, ``store_<dtype>x<V>``; after
 ``load_`` and ``store_`` may stand a way (`WAYS`): ``load_stream_float32x4``, ``load_early_shifted_float16x8``. Pointers
-are `types.CPointer` of the storage type (`POINTEE`), with the way ``shared`` they are arrays in shared memory of that
+are `types.CPointer` of the storage type (`CELLS`), with the way ``shared`` they are arrays in shared memory of that
 type; indices count elements. The address of V elements must be a multiple of their size (16 bytes where they are more:
 they are moved in parts of 16). A load widens narrow floats to float32, integers to int64 (``load32_``: those of 32 bits
 and less to int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn saturates), and integers wrap.
@@ -42,19 +42,10 @@ from redalg.kernels.code.functions import (
     inline,
     real_argument,
 )
-from redalg.kernels.cuda.intrinsics.conversions import FP8, has_pairs, narrow, narrow_pair, widen, widen_pair
+from redalg.kernels.cuda.intrinsics.conversions import has_pairs, narrow, narrow_pair, widen, widen_pair
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.tensor_cores import FP8
 
-POINTEE = {
-    "float32": types.float32,
-    "float64": types.float64,
-    "bfloat16": types.uint16,
-    "float16": types.uint16,
-    "float8_e4m3fn": types.uint8,
-    "float8_e5m2": types.uint8,
-    "bool": types.uint8,
-    **{f"{u}int{b}": getattr(types, f"{u}int{b}") for u in ("", "u") for b in (8, 16, 32, 64)},
-}
 VALUE = {
     **{n: types.float32 for n in STORAGE if "float" in n},
     **{n: types.int64 for n in STORAGE if "int" in n},

@@ -23,20 +23,10 @@ from numba import types
 
 from redalg.kernels.code.functions import F32, I32, I64, VOID, Body, function, inline, instruction, lazy
 from redalg.kernels.cuda.intrinsics.async_copies import left, sent
-from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, TYPE, _data, _read, _write, shared_address
+from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, _data, _read, _write, shared_address
+from redalg.kernels.ir.tensor_cores import STEP, TYPE, UNIT
 
-STEP = 16  # terms of a sum of products that one instruction adds
-UNIT = 16  # bytes of one copy
 FOUR, TWO = ir.LiteralStructType([I32] * 4), ir.LiteralStructType([I32] * 2)
-
-
-def pitch_of(size: int) -> int:
-    """Bytes from one row of a tile to the next, where a row has `size` bytes: an odd number of units.
-
-    >>> pitch_of(256), pitch_of(160), pitch_of(16)
-    (272, 176, 16)
-    """
-    return UNIT * (-(-size // UNIT) | 1)
 
 
 # --- products --------------------------------------------------------------------------------------------------------
@@ -277,7 +267,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "this_thread": partial(instruction, "this_thread", "mov.u32 $0, %tid.x;", "", "i32"),
     "cp_async_commit": sent,
 }
-FACTORIES = ("cp_async_wait", "left_load", "tile_copy", "tile_product")
 
 
 __getattr__ = lazy(__name__, MAKERS, globals())

@@ -3,7 +3,7 @@
 float32 is rounded to tf32, to nearest with ties away from zero (``cvt.rna.tf32.f32``): 10 bits of fraction. Floats of
 8 bits become float16 or bfloat16, exactly; from compute capability 8.9 on there is an instruction for e4m3, before it
 is a product by a power of two; e5m2 is the upper half of a float16. Tiles lie in shared memory as they lie in memory,
-row by row (`intrinsics_mma.pitch_of`); tiles of numbers are held as there.
+row by row (`redalg.kernels.ir.tensor_cores.pitch_of`); tiles of numbers are held as there.
 
 Which term of a sum a fragment holds may be chosen, as long as both operands choose alike:
 
@@ -41,19 +41,12 @@ from redalg.kernels.code.functions import (
     lazy,
     numeric,
 )
-from redalg.kernels.cuda.intrinsics.conversions import FORMAT, FP8
-from redalg.kernels.cuda.intrinsics.mma import STEP, lane_address, matrices, multiplied, product
-from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, TYPE, _data, _read, _write
+from redalg.kernels.cuda.intrinsics.mma import lane_address, matrices, multiplied, product
+from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, _data, _read, _write
+from redalg.kernels.ir.tensor_cores import FORMAT, FP8, TF32, TYPE, terms_of
 
 NARROW = tuple(FORMAT)
-TF32 = "tf32"
-TERMS = {TF32: 8}  # of one instruction; 16 of two bytes
 PAIR = ir.LiteralStructType([I32] * 2)
-
-
-def terms_of(kind: str) -> int:
-    """Terms of a sum of products that one instruction adds."""
-    return TERMS.get(kind, STEP)
 
 
 # --- conversions -----------------------------------------------------------------------------------------------------
@@ -340,7 +333,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "quad_lane": _quad_lane,
     "values_lane": _values_lane,
 }
-FACTORIES = ("converted_load", "converted_product", "lanes_sorted")
 
 
 __getattr__ = lazy(__name__, MAKERS, globals())

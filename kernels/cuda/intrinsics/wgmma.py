@@ -34,11 +34,9 @@ from redalg.kernels.code.functions import (
     lazy,
     numeric,
 )
+from redalg.kernels.ir.tensor_cores import STEP, TYPE
 
-CHUNK = 64  # columns of a tile that lie in one row of 128 bytes
-STEP = 16  # terms of a sum of products that one instruction adds
 MEMORY = "~{memory}"
-TYPE = {"bfloat16": "bf16", "float16": "f16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 # --- arrays of registers ---------------------------------------------------------------------------------------------
@@ -417,7 +415,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     **{name: partial(_of_element, name, *row) for name, row in OF_ELEMENTS.items()},
     **{name: partial(_pure, name, *row) for name, row in PURE.items()},
 }
-FACTORIES = ("setmaxnreg", "tile_product", "tma_load", "tma_multicast", "tma_store", "wgmma_wait")
 
 
 __getattr__ = lazy(__name__, MAKERS, globals())

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from redalg.graph.node import Node, state, substitute, walk
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Fold, Join, Let, Loop, Step, step_nodes
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.tile.contractions import join_of, operand_of, share_of
 from redalg.kernels.tile.level.program import (
     Clear,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Mask

@@ -9,9 +9,9 @@ two products is printed by `redalg.kernels.tile.scores`, as it is for warpgroups
 from __future__ import annotations
 
 from redalg.graph.node import Node, is_const
-from redalg.kernels.cuda.intrinsics.mma import UNIT
+from redalg.kernels.ir.tensor_cores import TF32, UNIT
 from redalg.kernels.tile import comments
-from redalg.kernels.tile.contractions import NARROW, TF32, TYPES
+from redalg.kernels.tile.contractions import NARROW, TYPES
 from redalg.kernels.tile.level.cascade import Mask
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.program import Arrive, Convert, For, Load, Mma, Store, Wait

@@ -8,12 +8,12 @@ from math import prod
 
 from redalg.kernels.ir.program import STORAGE, Module, Program
 from redalg.kernels.ir.schedule import FROZEN_MAX, FUSED_PROLOGUE, MMA, TENSOR, Layout, Schedule
+from redalg.kernels.ir.tensor_cores import TF32
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.planned import Kernel, Planned
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.choose import Choice
-from redalg.kernels.tile.contractions import TF32
 from redalg.kernels.tile.frozen_max import frozen_steps
 from redalg.kernels.tile.level.cascade_print import (
     emit_merge,

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redalg.graph.node import is_const
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
+from redalg.kernels.ir.tensor_cores import CHUNK, STEP, TF32
 from redalg.kernels.launch.planned import Map, Tile
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
-from redalg.kernels.tile.contractions import TF32
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Mask, PingPong, Reduce, Rows, Scale, names_of
 from redalg.kernels.tile.level.program import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.kernel import TensorKernel

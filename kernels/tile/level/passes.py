@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from redalg.graph.node import Node, state, substitute, walk
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Module, Program
 from redalg.kernels.ir.schedule import TENSOR, Layout, Schedule
+from redalg.kernels.ir.tensor_cores import CHUNK, STEP
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.planned import Kernel, Map, Planned
 from redalg.kernels.launch.planned import Tile as Use

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.tile.level.derive import Parts
 
 CONSUMERS = 2

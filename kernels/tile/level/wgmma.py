@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from redalg.graph.node import ZERO, Node, add, const, mul, walk
 from redalg.kernels.code.scalars import ATOM, MUL, Scalars
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Module, Result
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch.planned import Map as TensorMap
 from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level.derive import Parts, assuming, one_sided

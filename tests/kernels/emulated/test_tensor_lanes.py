@@ -13,8 +13,8 @@ import pytest
 
 from redalg.kernels.cuda.intrinsics import mma as plain
 from redalg.kernels.cuda.intrinsics import mma_types as typed
-from redalg.kernels.cuda.intrinsics.mma import pitch_of
 from redalg.kernels.emulate.fragments import tf32
+from redalg.kernels.ir.tensor_cores import pitch_of
 from tests.support.tensor_lanes import (
     LANES,
     Builder,

@@ -12,13 +12,14 @@ import pytest
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.explore import kernel
-from redalg.kernels import pipeline
+from redalg.kernels import cpu_programs, pipeline
 from redalg.kernels.ir.program import Program
 from redalg.kernels.lower.draft import ProgramDraft
-from redalg.kernels.pipeline import LISTS, NAMES
-from redalg.kernels.programs import CPU_NAMES, BrokenPass, Pass
+from redalg.kernels.pipeline import NAMES
+from redalg.kernels.programs import BrokenPass, Pass
 from tests.support.modules import SOURCES, tree
 
+LISTS = (*pipeline.LISTS, cpu_programs.CPU_PROGRAM, cpu_programs.CPU)
 SIZES = {"i": 512, "j": 1024, "k": 256, "h": 2, "d": 64, "e": 64}
 
 
@@ -51,7 +52,7 @@ def test_the_draft_is_printed_after_any_pass(
         assert capsys.readouterr().out.strip(), step.name
 
 
-@pytest.mark.parametrize("name", CPU_NAMES)
+@pytest.mark.parametrize("name", cpu_programs.NAMES)
 def test_a_call_on_the_cpu_prints_its_draft_after_any_pass(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Once for every kind of call, and the call gives what it gives without."""
     run = ra.derive_incremental(ra.catalog["softmax"]).compile("cpu", dump_after=name)
@@ -96,11 +97,11 @@ def test_a_pass_that_breaks_an_invariant_is_named(monkeypatch: pytest.MonkeyPatc
         kernel(form, {"i": 8, "j": 8})
 
 
-PAGES = {"redalg.kernels.pipeline", "redalg.kernels.programs"}
+PAGES = {"redalg.kernels.pipeline", "redalg.kernels.programs", "redalg.kernels.cpu_programs"}
 
 
 def test_nothing_else_calls_a_pass() -> None:
-    """The functions of the lists are named on the two pages alone."""
+    """The functions of the lists are named on the three pages alone."""
     own = {p.run for passes in LISTS for p in passes if p.run.__module__ not in PAGES}
     homes = {(f.__module__, f.__name__) for f in own}
     assert len(homes) > 30

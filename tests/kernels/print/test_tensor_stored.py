@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Module
+from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import STAGED, TensorPlan, fitted, maps_of, stageable

@@ -52,7 +52,7 @@ from redalg.kernels.cpu.optimise import optimised
 from redalg.kernels.cpu.schedule import ROWS, CpuSchedule
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.ir.schedule import Layout
-from redalg.kernels.programs import cpu_program
+from redalg.kernels.cpu_programs import cpu_program
 form = ra.derive_incremental(ra.parse(
     "return at = argmax[j](x[i,j]), low = min[j](x[i,j]), high = max[j](abs(x[i,j]))"
 ))
