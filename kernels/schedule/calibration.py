@@ -24,6 +24,9 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     kept_page: float  # part of that for rows side by side that are kept in shared memory
+    short_line: (
+        float  # more time for columns of which a block reads next to nothing of a line, in proportion to the rest
+    )
     l2_kept: float  # of L2, that holds what was read last when it is read again
     refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
@@ -91,6 +94,7 @@ class Turned(NamedTuple):
     walked: float  # more time where a block is alone on a multiprocessor and walks its rows
     held: float  # times that of memory where it holds them side by side
     thread: float  # the same where every row has one thread
+    narrow: float  # the same of elements of 16 bits that clusters hold
 
 
 class KeptSplits(NamedTuple):
@@ -150,6 +154,10 @@ H200 = Calibration(
         # as long as the best. LayerNorm of a transposed 16635x4869 float16 takes 269 us by one block of 512 threads and
         # 16 rows on a multiprocessor, log_softmax of 21399x4330 float16 255 by two of 256 and 8; copies 108 and 124.
         kept_page=0.5,
+        # Softmax down columns of 450x81428 float32 takes 107 us by blocks of 32 columns, 146 of 16, and of 2125x18478
+        # 135 and 192 by clusters of these, where 70 and 75 are a copy's. 0.2 to 0.4 choose best in 103 cells: 1.049
+        # times the best, 1.067 without. Splits of columns are as said without it (2026-11-28).
+        short_line=0.3,
         # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
         # times a copy of as many bytes (2026-11-22).
         single=1.45,
@@ -217,6 +225,9 @@ H200 = Calibration(
         # by one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
         held=1.45,
         thread=2.2,
+        # Softmax of a transposed 5877x6273 float16 takes 177 us by clusters, 105 said without this, and 111 by blocks
+        # that keep 8 rows in shared memory; RMSNorm of 947122x347 1125 and 733 (2026-11-28).
+        narrow=1.2,
     ),
     # Rows of 65536 bfloat16 and 1 M float32 and bfloat16 that are prefetched to shared memory (2026-11-22): blocks of a
     # cooperative launch take a fifth longer than the copy, and more where they leave shared memory unused.

@@ -31,6 +31,7 @@ from redalg.kernels.schedule.sampling import together
 from redalg.kernels.schedule.target import RESERVED
 
 SECTOR = 32  # bytes memory is read in
+LINE = 128  # bytes of a line of caches
 # Instructions of a bound: 64-bit comparisons of every element take predicates that have to be kept in registers
 # (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).
 BOUNDS = 6.0
@@ -166,7 +167,9 @@ class _Model:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
             share = self.known.memory.kept_page if s.kept else 1.0
-            return 1 + share * self.known.memory.page / (size * s.rows_per_block)
+            found = 1 + share * self.known.memory.page / (size * s.rows_per_block)
+            left = max(0.0, 1 - size * s.rows_per_block / LINE) if s.column and s.split == 1 else 0.0
+            return found * (1 + self.known.memory.short_line * left)
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
@@ -236,7 +239,7 @@ class _Model:
         if s.together and s.cluster == 1:
             return turned.held if s.threads > 1 else turned.thread
         if s.resident or s.kept:
-            return 1.0
+            return turned.narrow if s.cluster > 1 and self.work.instructions.narrow else 1.0
         asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
         few = max(1.0, self.known.blocks.asked / max(1.0, asked)) ** 0.5
         return (1 + turned.walked / self.live) * few  # tile after tile: other blocks fill the gaps
