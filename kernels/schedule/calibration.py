@@ -155,8 +155,8 @@ H200 = Calibration(
         # 16 rows on a multiprocessor, log_softmax of 21399x4330 float16 255 by two of 256 and 8; copies 108 and 124.
         kept_page=0.5,
         # Softmax down columns of 450x81428 float32 takes 107 us by blocks of 32 columns, 146 of 16, and of 2125x18478
-        # 135 and 192 by clusters of these, where 70 and 75 are a copy's. 0.2 to 0.4 choose best in 103 cells: 1.049
-        # times the best, 1.067 without. Splits of columns are as said without it (2026-11-28).
+        # 135 and 192 by clusters of these, where 70 and 75 are a copy's. 0.2 to 0.45 choose best in 103 cells: 1.044
+        # times the best, 1.067 without. Splits, and columns that begin at sectors, are as said without it (2026-11-28).
         short_line=0.3,
         # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
         # times a copy of as many bytes (2026-11-22).

@@ -168,11 +168,18 @@ class _Model:
         if "rows" in patterns:
             share = self.known.memory.kept_page if s.kept else 1.0
             found = 1 + share * self.known.memory.page / (size * s.rows_per_block)
-            left = max(0.0, 1 - size * s.rows_per_block / LINE) if s.column and s.split == 1 else 0.0
+            left = max(0.0, 1 - size * s.rows_per_block / LINE) if self._cuts_sectors else 0.0
             return found * (1 + self.known.memory.short_line * left)
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
+
+    @property
+    def _cuts_sectors(self) -> bool:
+        """Whether blocks walk down columns that begin anywhere in a sector; what blocks beside them read of it, splits
+        find in L2."""
+        rows = (a for a in self.case.walk.arrays if a.pattern == "rows")
+        return self.s.column and self.s.split == 1 and any(a.width * a.size < SECTOR for a in rows)
 
     @property
     def _all_rows(self) -> bool:
