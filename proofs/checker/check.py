@@ -8,7 +8,7 @@ or *unknown* with the reason. Statuses are computed here; none is ever read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from redalg.proofs.checker import polynomial as po
 from redalg.proofs.checker.alike import Alike
 from redalg.proofs.checker.cases import Cases
 from redalg.proofs.checker.coverage import BEARING, check_coverage
+from redalg.proofs.checker.domains import guarded
 from redalg.proofs.checker.extended import Extended
 from redalg.proofs.checker.generators import Value, frozen
 from redalg.proofs.checker.hidden import Hidden
@@ -32,9 +33,9 @@ from redalg.proofs.document.defined import COPY, Defined, exposed, selected
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.document.errors import CertificateError
 from redalg.proofs.document.shown import Shown
-from redalg.proofs.document.terms import Term, walk
+from redalg.proofs.document.terms import Term, Terms, walk
 from redalg.proofs.document.work import SHARE, Exhausted, metered, share, spend
-from redalg.proofs.falsification.falsify import falsify
+from redalg.proofs.falsification.falsify import HIDDEN, falsify
 
 STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
 THOROUGH = 48  # points at which a proved obligation is evaluated, where that is asked for
@@ -161,6 +162,24 @@ def doubted(f: Finding, doc: Document) -> Finding:
     return Finding(f.obligation, status, found) if status == "refuted" else f
 
 
+def searched(o: Obligation, doc: Document, why: str, points: int = 8) -> Finding:
+    """What evaluation at points says of an obligation that is not proved, and why it is not.
+
+    A condition that fails past a pole which the definition hides refutes nothing.
+    """
+    status, found = falsify(o, doc, points, poles=lambda t: _poles(doc.terms, t))
+    if status == "refuted":
+        return Finding(o, status, found)
+    return Finding(o, status, f"{why}; {found}" if found == HIDDEN else why)
+
+
+def _poles(t: Terms, definition: Term) -> Iterator[Term]:
+    """Where a definition is outside of the domain of what it selects; if it is a number there, something hides that."""
+    for x, guards, _ in guarded(t, definition):
+        if is_partial(x):
+            yield from (t("and", *guards, t("not", c)) for c in conditions(t, x))
+
+
 def _checked(doc: Document) -> Report:
     check_structure(doc)
     alike = Alike(doc)
@@ -252,17 +271,9 @@ class Judge:
     def _tested(self, o: Obligation, why: str) -> Finding:
         try:
             with share(2 * SHARE):
-                status, found = falsify(o, self.doc)
+                return searched(o, self.doc, why)
         except Exhausted:
             return Finding(o, "unknown", why)
-        if status == "refuted" and o.left in self._hideable():
-            return Finding(o, "unknown", f"{why}; the definition is a number there, and so the form may be")
-        return Finding(o, status, found if status == "refuted" else why)
-
-    def _hideable(self) -> set[Term]:
-        """Conditions that definitions write and need not meet: a map or an order may hide where they fail."""
-        t = self.doc.terms
-        return {c for x in walk(*self.doc.spec.values()) for c in conditions(t, x)}
 
     def _opened(self, o: Obligation) -> Obligation:
         """The obligation with variables for what hides a pole of the definition."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from redalg.proofs.checker.check import DOUBTS, Finding, Judge, Report, doubted
+from redalg.proofs.checker.check import DOUBTS, Finding, Judge, Report, doubted, searched
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.derivatives.claims import FULL_LISTS, REVERSE, Claims, check_claims, refused
 from redalg.proofs.derivatives.domains import needed
@@ -23,7 +23,6 @@ from redalg.proofs.derivatives.rows import Rows
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.document.terms import Leaf, Term, base, leaves, walk
 from redalg.proofs.document.work import Exhausted, metered
-from redalg.proofs.falsification.falsify import falsify
 
 STEPS = 3_000_000  # for all obligations of one derivative
 CHANGE = "change"
@@ -110,8 +109,7 @@ class Proof:
         """Proved without an obstacle, else what evaluation at points says."""
         if not obstacle:
             return Finding(o, "proved")
-        status, detail = falsify(o, self._judged(o), POINTS)
-        return Finding(o, status, detail if status == "refuted" else obstacle)
+        return searched(o, self._judged(o), obstacle, POINTS)
 
     def _in_domain(self, o: Obligation) -> Finding:
         about = self.definitions[o.subject]

@@ -14,7 +14,7 @@ nothing, since a form may be NaN where its assumption fails; casts are left out 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise, product
 from math import prod
@@ -39,11 +39,21 @@ BELOW = 12  # from 0, so that extrema of two sides and anchors above them stay n
 OPPOSITE, AT_ZERO = 9, 10  # modes that differ from leaf to leaf, see Sample._mode
 NARROW = 80  # bits below max(1, |x|) that an enclosure may be wide
 CASTS = frozenset({"cast_commutes", "cast_left_out"})
+HIDDEN = "the definition is a number there, and so the form may be"
 Found = tuple[str, Any]
 
 
-def falsify(obligation: Obligation, doc: Document, points: int = 8, seed: object = 0, budget: int = BUDGET) -> Found:
+def falsify(
+    obligation: Obligation,
+    doc: Document,
+    points: int = 8,
+    seed: object = 0,
+    budget: int = BUDGET,
+    poles: Callable[[Term], Iterable[Term]] = lambda definition: (),
+) -> Found:
     """("refuted", the point with both values), ("tested", points that agree) or ("unknown", why).
+
+    Where a definition is a number at one of its `poles`, a condition that fails refutes nothing.
 
     >>> from redalg.proofs.document.terms import Terms
     >>> t = Terms()
@@ -54,20 +64,25 @@ def falsify(obligation: Obligation, doc: Document, points: int = 8, seed: object
     >>> falsify(Obligation("O3", "s", t.mul(x, x), x), doc)[0]
     'refuted'
     """
-    sample, agreed = Sample(obligation, doc, seed, budget), 0
+    sample, agreed, hidden = Sample(obligation, doc, seed, budget), 0, False
     try:
         for attempt in range(points * ATTEMPTS):
             if agreed == points or sample.spent > budget:
                 break
             if sample.draw(attempt) and sample.holds():
                 outcome = sample.compared()
-                if isinstance(outcome, dict):
+                if not isinstance(outcome, dict):
+                    agreed += outcome
+                elif sample.hides(outcome["at"], poles):
+                    hidden = True
+                else:
                     return "refuted", outcome
-                agreed += outcome
     except Unfit as e:
         return "unknown", str(e)
     except RecursionError:
         return "unknown", "the obligation is nested too deeply"
+    if hidden:
+        return "unknown", HIDDEN
     if agreed:
         return "tested", agreed
     return "unknown", sample.why or "no drawn point meets what is given with a finite right side"
@@ -281,6 +296,18 @@ class Sample:
         self.spent += self.evaluation.spent
         return agreed
 
+    def hides(self, at: Place, poles: Callable[[Term], Iterable[Term]]) -> bool:
+        """Whether a pole is met wherever the definitions are numbers at this place, or that costs too much."""
+        try:
+            return bool(self.judged) and all(
+                any(v is True for p in poles(t) for _, v in self._there(p, {**at, **place}))
+                for t in self.judged
+                for place, value in self._there(t, at)
+                if is_finite(value)
+            )
+        except TooMuch:
+            return True
+
     def _outcome(self, left: Value, right: Value, at: Place) -> bool | None:
         """Whether the sides agree; None where they are not compared, or where it cannot be told."""
         o = self.obligation
@@ -318,10 +345,14 @@ class Sample:
 
     def _defined(self, definition: Term, at: Place) -> bool:
         """Whether the definition is a number at a position that agrees with this one."""
-        free = [a for a in sorted(definition.axes) if a not in at]
-        fixed = {a: at[a] for a in definition.axes if a in at}
-        return any(
-            is_finite(self.evaluation.value(definition, {**fixed, **rest})) for rest in self.evaluation.places(free)
+        return any(is_finite(value) for _, value in self._there(definition, at))
+
+    def _there(self, t: Term, at: Place) -> Iterator[tuple[dict[str, int], Value]]:
+        """The positions of a term that agree with this one, and its values there."""
+        free = [a for a in sorted(t.axes) if a not in at]
+        fixed = {a: at[a] for a in t.axes if a in at}
+        return (
+            ({**fixed, **rest}, self.evaluation.value(t, {**fixed, **rest})) for rest in self.evaluation.places(free)
         )
 
     def _point(self, at: Place, left: Value, right: Value) -> dict[str, Any]:
