@@ -22,6 +22,7 @@ SAMPLES: dict[str, tuple[float, float]] = {
     "": (-6, 6),
     "positive": (1e-6, 6),
     "unit": (-0.999, 0.999),
+    "open_unit": (-0.999, 0.999),
     "above_one": (1, 6),
     "above_minus_one": (-0.999, 6),
 }
@@ -506,7 +507,7 @@ _ROWS = (
         RISES,
         True,
         parity="odd",
-        domain="unit",
+        domain="open_unit",
         at=_ZERO,
         derivative="1/(1 - x*x)",
         numpy="arctanh",

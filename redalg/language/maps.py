@@ -52,7 +52,13 @@ def _tabled(row: Function) -> Callable[[Any], sympy.Expr]:
     return call
 
 
-DOMAIN_WORDS = {"positive": "x > 0", "unit": "-1 <= x <= 1", "above_one": "x >= 1", "above_minus_one": "x > -1"}
+DOMAIN_WORDS = {
+    "positive": "x > 0",
+    "unit": "-1 <= x <= 1",
+    "open_unit": "-1 < x < 1",
+    "above_one": "x >= 1",
+    "above_minus_one": "x > -1",
+}
 TABLED = {name: _tabled(row) for name, row in FUNCTIONS.items() if row.word}
 globals().update(TABLED)
 

@@ -36,7 +36,10 @@ BESIDE = (
     (0, 1, ONES),
     *((-rows, sign, place) for place, rows in ROWS_OF.items() for sign in (1, -1)),
 )  # oo·0 is NaN wherever it stands
-DYADIC: tuple[Beside, ...] = ((0, 1, SIMPLE), (0, -1, SIMPLE), (5, 1, THIRD), (5, -1, THIRD))
+SINGLE = 6  # of one sign, so that sums leave the domains of functions
+DYADIC: tuple[Beside, ...] = tuple(
+    (which, sign, zeros) for which, zeros in ((0, SIMPLE), (5, THIRD), (SINGLE, SIMPLE)) for sign in (1, -1)
+)
 ALL = (*BESIDE, *DYADIC)
 GOLDEN = 1.618033988749895  # its multiples lie evenly between whole numbers
 KEPT = 64  # data of so many structures

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ import numpy as np
 from redalg.algebra.work import INFINITIES, MOVE, SLOT, spend, within
 from redalg.errors import RedalgError
 from redalg.graph import node as g
-from redalg.graph.functions import POLES
+from redalg.graph.domains import conditions
 from redalg.graph.masked import finite, new_axes
 from redalg.graph.node import Decl, Node
 from redalg.graph.plan import COUNT
@@ -62,9 +61,9 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     """(condition, value otherwise) of an output: which values of its stages have to be finite.
 
     Level 1: those that other stages read. Level 2: all of them, but extrema of no element. Level 3: these, too, and
-    what they are divided by is not 0, and no logarithm is of 0. Level 4: every element of every tensor, every extremum
-    and every divisor; a set of names: of these. A stage that has no form and cancels is not `held`, and cannot be
-    asked.
+    what they are divided by is not 0, and functions of them have a value. Level 4: every element of every tensor, every
+    extremum and every divisor; a set of names: of these. A stage that has no form and cancels is not `held`, and cannot
+    be asked.
     """
     among, level = (everything(node), level) if isinstance(level, int) else (level, LEVELS)
     held_ones = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and held(n)]
@@ -100,28 +99,24 @@ def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
 
 
 def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: list[Node]) -> list[tuple[Node, Node]]:
-    """That stage values that something is divided by, or that a logarithm is of, are none of its poles, and at the last
+    """That stage values that something is divided by, or that a logarithm is of, are in its domain, and at the last
     level that no extremum is one of no element: as far as a level asks for them; and what that is asked of."""
     if level < LEVELS - 1:
         return []
-    found = [(Node("ne", (u, g.const(pole))), u) for u, pole in _poles(node, axis, set(held_ones))]
+    found = list(_poles(node, axis, set(held_ones)))
     if level == LEVELS:
         return found + [(finite(s), s) for s in held_ones if _of_nothing(s) is not g.FALSE]
     asked = set(_read_by_others([u for _, u in found], node))
     return [(condition, u) for condition, u in found if u in asked]
 
 
-def _poles(node: Node, axis: tuple[str, ...], held: set[Node]) -> list[tuple[Node, Fraction]]:
-    """Stage values that are held and where something has a pole of theirs."""
+def _poles(node: Node, axis: tuple[str, ...], held: set[Node]) -> Iterator[tuple[Node, Node]]:
+    """What stage values that are held have to satisfy where something has a value for some alone, and these."""
     still = [n for n in g.walk(node) if not n.axes & set(axis)]
-    poles = [(n.args[0], Fraction(0)) for n in still if g.is_inverse(n)]
-    poles += [(n.args[0], POLES[n.op]) for n in still if n.op in POLES]
-
-    def asked(u: Node) -> bool:
+    for condition, u in dict.fromkeys((c, n.args[0]) for n in still for c in conditions(n)):
         inside = {n for n in g.walk(u) if n.op == "reduce"}
-        return inside <= held and any(n.attr.axes == axis for n in inside)
-
-    return [(u, pole) for u, pole in dict.fromkeys(poles) if asked(u)]
+        if inside <= held and any(n.attr.axes == axis for n in inside):
+            yield condition, u
 
 
 def everything(node: Node) -> frozenset[str]:

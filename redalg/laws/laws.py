@@ -27,6 +27,7 @@ from redalg.algebra.components import components
 from redalg.algebra.work import LAWS as LAWS_TESTED
 from redalg.algebra.work import allowance
 from redalg.errors import RedalgError
+from redalg.graph.domains import conditions
 from redalg.graph.node import (
     MINUS_ONE,
     ONE,
@@ -35,7 +36,6 @@ from redalg.graph.node import (
     Node,
     Reduce,
     extend,
-    is_inverse,
     leaves,
     size,
     state,
@@ -314,20 +314,10 @@ def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
 
 
 def _conditions_below(roots: Iterable[Node]) -> dict[Node, None]:
-    return dict.fromkeys(c for n in walk(*roots) for c in _conditions(n))
+    return dict.fromkeys(c for n in walk(*roots) for c in conditions(n))
 
 
 def _about_the_same(condition: Node, conditions: Iterable[Node]) -> tuple[Node, ...]:
     """Those of the conditions that read a tensor or an index which `condition` reads."""
     read = set(leaves(condition, "tensor", "index"))
     return tuple(c for c in conditions if not read.isdisjoint(leaves(c, "tensor", "index")))
-
-
-def _conditions(n: Node) -> Iterator[Node]:
-    """What a node's arguments must satisfy; powers of one base ask for the same, whatever their size."""
-    if n.op == "log":
-        yield Node("lt", (ZERO, n.args[0]))
-    if is_inverse(n):
-        yield Node("ne", (n.args[0], ZERO))
-    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0:
-        yield Node("le", (ZERO, n.args[0]))

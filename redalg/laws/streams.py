@@ -14,11 +14,25 @@ from typing import TYPE_CHECKING
 from redalg.algebra import state as symbolic
 from redalg.algebra.components import components
 from redalg.algebra.state import State
-from redalg.graph.functions import POLES
-from redalg.graph.node import FALSE, ZERO, Node, const, is_inverse, reduction, substitute_all, walk, where
+from redalg.graph.domains import conditions
+from redalg.graph.masked import finite
+from redalg.graph.node import (
+    FALSE,
+    TRUE,
+    ZERO,
+    Node,
+    const,
+    is_inverse,
+    logical,
+    negate,
+    reduction,
+    substitute_all,
+    walk,
+    where,
+)
 from redalg.graph.node import leaves as all_leaves
-from redalg.graph.operators import TopK, reductions
-from redalg.graph.plan import Obligation, Output, PassPlan, Plan
+from redalg.graph.operators import Extremum, TopK, reductions
+from redalg.graph.plan import ExtremumAnchor, Obligation, Output, PassPlan, Plan
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -45,11 +59,34 @@ def _defined(plan: Plan) -> Iterator[Node]:
     """Every element is a number: ``g == g`` fails for NaN alone. (NaN elements are the runtime's business.)"""
     for p in plan.passes:
         for g in (*(a.generator for a in p.anchors), *(body for s in p.slots for body in s.lift)):
-            if not symbolic.state_leaves(g) and any(n.op == "pow" or n.op in POLES for n in walk(g)):
+            if not symbolic.state_leaves(g) and any(map(_is_partial, walk(g))):
                 yield Node("eq", (g, g))
                 for n in walk(g):  # an element over 0 is an infinite element, which the runtime treats as masked
                     if is_inverse(n):
                         yield Node("ne", (n.args[0], ZERO))
+        yield from _reached(p)
+
+
+def _is_partial(n: Node) -> bool:
+    return n.op == "pow" or next(conditions(n), None) is not None
+
+
+def _reached(p: PassPlan) -> Iterator[Node]:
+    """What exponents are centred on is no pole of an element: an infinite one is masked by the runtime, too."""
+    read = {leaf for a in p.anchors if isinstance(a, ExtremumAnchor) for leaf in leaves(a.target, "state")}
+    for s in p.slots:
+        if isinstance(s.op, Extremum) and s.leaf() in read and any(map(_is_partial, walk(s.lift[0]))):
+            yield _selected_is_finite(s.lift[0])
+
+
+def _selected_is_finite(element: Node) -> Node:
+    if element.op == "special":
+        return TRUE
+    if element.op != "where":
+        return finite(element)
+    condition, *branches = element.args
+    then, other = map(_selected_is_finite, branches)
+    return logical("or", logical("and", condition, then), logical("and", negate(condition), other))
 
 
 def _let_through(out: Output, definition: Node) -> Node:

@@ -205,6 +205,7 @@ _SHORT = frozenset({"log", "log1p", "abs", "relu"})  # of large numbers, too
 _DOMAINS: dict[str, Callable[[Any], bool]] = {
     "": lambda v: True,
     "unit": lambda v: -1 <= v <= 1,
+    "open_unit": lambda v: -1 < v < 1,
     "above_one": lambda v: v >= 1,
     "positive": lambda v: v > 0,
     "above_minus_one": lambda v: v > -1,

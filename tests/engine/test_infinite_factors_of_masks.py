@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.graph.functions import FUNCTIONS
 
 MASKS = ("k[i,j]", "index[j] <= index[i]", "index[i] < index[j]", "index[j] == index[i] + 1", "z[i,j] > 100")
 FACTORS = ("x[i,j]", "max[j](z[i,j])", "1/(1 + sum[j](x[i,j])**2)", "sum[j](z[i,j]*x[i,j])", "b[j]")
@@ -53,6 +54,20 @@ def test_a_result_is_the_definition_or_nan(mask: str, factor: str, written: str)
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted)) | (abs(found - wanted) <= 1e-9)
         assert (same | np.isnan(found)).all(), (name, place, value, found, wanted)
         assert same.all() or "finite_stage_values" in form.assumptions
+
+
+@pytest.mark.parametrize("function", [*(f.name for f in FUNCTIONS.values() if f.domain and f.word), "sqrt"])
+@pytest.mark.parametrize("reduced", ["sum[j](where(c[j] > 0, x[j], 0)*{})", "sum[j](where(c[j] > 0, x[j]*{}, 0))"])
+def test_masks_of_nothing_beside_what_is_out_of_its_domain(function: str, reduced: str) -> None:
+    """0 times a number that there is none of is NaN; what is not selected is 0 whatever it would be."""
+    for stage in ("sum[j](x[j])", "max[j](x[j])", "-max[j](x[j])"):
+        text = f"tensors x[j], c[j] integer; m = {stage}; return y = {reduced.format(f'{function}(m)')}"
+        form = ra.derive_incremental(ra.parse(text))
+        for x, c in product(([5.0, 2.0], [-5.0, 0.5], [0.25, 0.5], [-3.0, -4.0], [0.0, 1.0]), ([0, 0], [1, 0])):
+            with np.errstate(all="ignore"):
+                wanted, found = ra.reference(form.spec, x=x, c=c), form.compile("numpy")(x=x, c=c)
+            assert np.isnan(found) or np.isclose(found, wanted, rtol=1e-12), (text, x, c, found, wanted)
+            assert np.isnan(found) == np.isnan(wanted) or "finite_stage_values" in form.assumptions
 
 
 def test_positions_along_several_axes_fit_the_budget() -> None:

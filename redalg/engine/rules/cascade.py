@@ -22,7 +22,7 @@ from redalg.engine.rules.actions import act_outside
 from redalg.engine.rules.monotone import CannotPull, Puller
 from redalg.engine.rules.separate import OPEN, Centring, NoCentring, Scope, Separator, Trace
 from redalg.graph import node as g
-from redalg.graph.functions import POLES
+from redalg.graph.functions import FUNCTIONS, POLES
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
 from redalg.text.nodes import short
@@ -217,9 +217,11 @@ class Cascade:
     def _is_pole(self, n: Node) -> bool:
         if n.op == "pow":
             base, e = n.args
-            return not (e.op == "const" and e.attr >= 0 or base is COUNT or self.signs.positive(base))
-        if n.op in POLES:
-            return not self.signs.positive(n.args[0])
+            if e.op == "const" and e.attr >= 0:
+                return e.attr.denominator != 1 and not self.signs.nonnegative(base)
+            return base is not COUNT and not self.signs.positive(base)
+        if n.op in FUNCTIONS and FUNCTIONS[n.op].domain:
+            return not (n.op in POLES and self.signs.positive(n.args[0]))
         return n.op in ("reduce", "state") and self.backend.may_lack(n)
 
     def _guarded(self, stage: Node, total: Poly, guarded: dict[Node, tuple[Poly, Poly]]) -> Node:
