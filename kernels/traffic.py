@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from redalg import _hooks
@@ -81,7 +82,8 @@ def traffic(
 
     `sizes`: axis -> length; `dtype` of all inexact arrays (Booleans take 1 byte, integers 8); `bandwidth` in bytes per
     second gives times. `form`: if it is derived already (else it is, along the only candidate axis).
-    Raises: RedalgError for an axis without a length, a length below 0, and an unknown dtype.
+    Raises: RedalgError for what is no spec, an axis without a length, one that is no whole number or below 0, and an
+    unknown dtype.
 
     >>> import redalg as ra
     >>> x, b = ra.tensors("x[i,j] b[i,j]")
@@ -89,6 +91,10 @@ def traffic(
     >>> t.op_by_op.bytes // 4000, t.fused.bytes // 4000
     (7, 3)
     """
+    if not hasattr(spec, "output_axes"):
+        raise RedalgError(
+            f"a spec of type {type(spec).__name__}", "ra.traffic", "it counts for a Spec", "pass form.spec"
+        )
     count = _Count(spec, sizes, dtype)
     stream = form.plan.axis if form is not None else _stream(spec)
     if form is None and stream is not None:
@@ -139,7 +145,7 @@ class _Count:
             if n.op == "reduce" and n.attr.kind.startswith("topk"):
                 self.sizes.setdefault(n.attr.extra[1], n.attr.extra[0])
         for axis in (*spec.axes, *(a for axes in spec.output_axes.values() for a in axes)):
-            if axis not in self.sizes or self.sizes[axis] < 0:
+            if not isinstance(self.sizes.get(axis), Integral) or self.sizes[axis] < 0:
                 given = ", ".join(f"{a}={n}" for a, n in sizes.items()) or "none"
                 what = f"axis {axis} of length {self.sizes.get(axis, 'unknown')}"
                 raise RedalgError(what, "ra.traffic", f"the lengths given are: {given}", f"sizes={{{axis!r}: …}}")

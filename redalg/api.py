@@ -104,7 +104,7 @@ def _needed(refusal: NotDecomposable) -> RedalgError:
         refusal.what,
         refusal.where,
         f"{refusal.reason}; {refusal.stage} has no form, and no output is shown to need it: {missing}",
-        "write the outputs without it",
+        f"write the outputs without it, or {refusal.fix}",
         stage=refusal.stage,
         missing=f"whether an output needs {refusal.stage}: {missing}",
     )

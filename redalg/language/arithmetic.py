@@ -48,6 +48,13 @@ class Operand:
     def __abs__(self) -> Any:
         return closed(super().__abs__())  # type: ignore[misc]
 
+    def __mod__(self, other: Any) -> Any:
+        """What is left of a division: it has the sign of the divisor, as in Python."""
+        return self - other * sympy.floor(self / other)  # type: ignore[operator]
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - self * sympy.floor(other / self)  # type: ignore[operator]
+
 
 @contextmanager
 def evaluating(where: str) -> Iterator[None]:

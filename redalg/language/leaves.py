@@ -154,8 +154,11 @@ def declaration_time(decl: Decl) -> int | None:
 
 def check_name(name: str, kind: str, where: str) -> str:
     """A usable identifier, or a four-part error."""
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise RedalgError(f"the {kind} name {name!r}", where, "it is not a Python identifier", "use letters, digits, _")
+    if not name.isidentifier():
+        why, fix = "it is not a Python identifier", "use letters, digits and _, and no digit first"
+        raise RedalgError(f"the {kind} name {name!r}", where, why, fix)
+    if keyword.iskeyword(name):
+        raise RedalgError(f"the {kind} name {name!r}", where, "it is a keyword of Python", f"rename it, e.g. {name}_")
     check_normal(name, kind, where)
     if kind == "axis" and name in ("inf", "nan"):
         raise RedalgError(f"the axis name {name!r}", where, "it is a number's word", f"rename it, e.g. {name}_")
@@ -195,7 +198,7 @@ def _indices(given: Any, where: str) -> tuple[tuple[str, ...], tuple[Dimension, 
     """The axes of indices, as text or a list, and the dimensions of windows."""
     if isinstance(given, str) and is_affine(given):
         given = given.split(",")
-    if not isinstance(given, str) and any(isinstance(i, str) and is_affine(i) for i in given):
+    if isinstance(given, list) and any(isinstance(i, str) and is_affine(i) for i in given):
         axes, found = dimensions(list(map(str, given)), where)
         return axis_names(axes, where), found
     return axis_names(given, where), ()

@@ -67,11 +67,11 @@ def refuse_unsupported(*nodes: Node, where: str = "ra.Spec") -> None:
     for n in g.walk(*nodes):
         if n.op == UNSUPPORTED:
             kind, text = n.attr
-            fix = {
-                "function": f"use ra's maps or SymPy's {SUPPORTED}",
-                "symbol": 'declare it: ra.tensors("x[j]") or ra.scalar("x")',
+            why, fix = {
+                "function": ("it is not in the spec language", f"use ra's maps or SymPy's {SUPPORTED}"),
+                "symbol": ("its axes are unknown", 'declare it: ra.tensors("x[j]") or ra.scalar("x")'),
+                "number": ("it is no number of the spec language", "write it as a float"),
             }[kind]
-            why = "it is not in the spec language" if kind == "function" else "its axes are unknown"
             raise RedalgError(f"the {kind} {text}", where, why, fix)
 
 
@@ -119,6 +119,10 @@ class _Translator:
             return e.node
         if e in self.symbols:
             return self.symbols[e]
+        if e is sympy.S.ComplexInfinity:
+            raise RedalgError(
+                "the complex infinity `zoo`", "ra.Spec", "the expression divides by zero", "guard with where"
+            )
         if isinstance(e, sympy.Number) or e in _CONSTANTS:
             return _number(e)
         for cls in type(e).__mro__:
@@ -129,14 +133,14 @@ class _Translator:
             return Node(UNSUPPORTED, (), ("symbol", str(e)))
         if isinstance(e, Boolean):
             raise RedalgError(f"the condition {type(e).__name__}", "ra.Spec", "it is not in the language", SUPPORTED)
+        if e.is_Atom:
+            return Node(UNSUPPORTED, (), ("number", type(e).__name__))
         return Node(UNSUPPORTED, tuple(self.visit(a) for a in e.args), ("function", type(e).__name__))
 
 
 def _number(e: Any) -> Node:
     if e in _CONSTANTS:
         return _CONSTANTS[e]
-    if e is sympy.S.ComplexInfinity:
-        raise RedalgError("the complex infinity `zoo`", "ra.Spec", "the expression divides by zero", "guard with where")
     if isinstance(e, sympy.Rational):
         check_constant(e, "ra.Spec")
         return g.const(Fraction(int(e.p), int(e.q)))

@@ -24,6 +24,14 @@ class Token:
     at: int
 
 
+_INSTEAD = {
+    "@": "write sum[d](a[i,d]*b[d,k]) for a product of matrices",
+    "^": "use ** for powers",
+    "%": "write a - b*floor(a/b)",
+    "\N{MINUS SIGN}": "write -",
+}
+
+
 @dataclass
 class Tokens:
     """The tokens of a text and the place of the next one."""
@@ -38,7 +46,7 @@ class Tokens:
             kind, text = m.lastgroup or "bad", m.group()
             nesting += (text in ("(", "[")) - (text in (")", "]"))
             if kind == "bad":
-                fix = "write sum[d](a[i,d]*b[d,k]) for a product of matrices" if text == "@" else "use ** for powers"
+                fix = _INSTEAD.get(text, "see help(redalg.language.grammar) for the grammar")
                 raise self.error(m.start(), f"the character {text!r}", "it is not in the grammar", fix)
             if kind == "newline" and nesting <= 0 and not self._goes_on():
                 self.tokens.append(Token("op", ";", m.start()))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redalg.algebra import state as symbolic
 from redalg.algebra.components import components
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 
 LAWS = {
-    "O4": "combine is not associative, or not commutative as claimed",
-    "O5": "an action does not distribute over combine",
+    "O4": "combine is not {}",
+    "O5": "{} does not distribute over combine",
     "O6": "identity is not neutral",
 }
 LEAST = 5  # node evaluations for any one law, however many there are: what laws share is evaluated once
@@ -127,12 +127,13 @@ def _verify(spec: Spec, plan: Plan, budget: int) -> None:
     for number, group in enumerate(together(expected)):
         found = refutations(group, seed=f"{spec.digest!r}:{number}", budget=share, partial=assumed)
         for pair, point in ((group[k], point) for k, (status, point) in found.items() if status == "refuted"):
-            monoids = {s.op.monoid.name for p in plan.passes for s in p.slots if isinstance(s.op, Custom)}
-            if monoids:  # the user's laws are obligations, not claims
+            own = [s for p in plan.passes for s in p.slots if isinstance(s.op, Custom)]
+            if own:  # the user's laws are obligations, not claims
+                law = LAWS.get(pair.name, "a fold depends on its bracketing, {}").format(pair.note)
                 raise RedalgError(
-                    f"monoid {', '.join(sorted(monoids))}",
+                    f"monoid {', '.join(sorted({s.op.monoid.name for s in own if isinstance(s.op, Custom)}))}",
                     f"form of {', '.join(spec.outputs)}",
-                    f"{LAWS.get(pair.name, 'a fold depends on its bracketing')}: {pair.note} at {point}",
+                    f"{law}: {_counterexample(pair, point, own)}",
                     "give ra.Monoid an associative combine with its identity, and actions that distribute over it",
                 )
             failure = InternalError(
@@ -143,6 +144,14 @@ def _verify(spec: Spec, plan: Plan, budget: int) -> None:
             )
             failure.left, failure.right = point.get("left"), point.get("right")
             raise failure
+
+
+def _counterexample(pair: Obligation, point: dict[str, Any], slots: Iterable[Slot]) -> str:
+    """The values at which the sides differ, in the words of monoids: a0 is the first number of the first value."""
+    names = {f"{part}_{side}": f"{side}{i}" for s in slots for i, part in enumerate(s.parts) for side in "abc"}
+    read = {leaf.attr.name for side in (pair.left, pair.right) for leaf in leaves(side, "state", "tensor")}
+    given = (f"{names.get(name, name)} = {v}" for name, v in sorted(point.items()) if name.split("[")[0] in read)
+    return f"{point['left']} instead of {point['right']} where {', '.join(given)}"
 
 
 # --- raw arithmetic ------------------------------------------------------------------------------------------------

@@ -83,10 +83,11 @@ def with_unnamed(
     if len(names) == len(given) == 1 and names[0] not in named:
         return {names[0]: given[0], **named}
     what = "an array" if len(given) == 1 else f"{len(given)} arrays"
-    why = f"it takes {', '.join(names) or 'no array'}, and one array goes without a name where there is one tensor"
+    takes = [d.name for d in decls if not d.array]
+    why = f"it takes {', '.join(takes) or 'no array'}, and one array goes without a name where there is one tensor"
     if len(names) == 1 and names[0] in named:
         why = f"{names[0]} is given by name as well"
-    fix = f"pass {', '.join(f'{n}=…' for n in names)}" if names else "leave it out"
+    fix = f"pass {', '.join(f'{n}=…' for n in takes)}" if takes else "leave it out"
     raise RedalgError(f"{what} without a name", where, why, fix)
 
 
@@ -167,7 +168,8 @@ def _check_names(decls: Sequence[Decl], arrays: Mapping[str, Any], where: str) -
     for name in arrays:
         if name not in names:
             expected = ", ".join(map(str, decls)) or "none"
-            close = difflib.get_close_matches(name, [n for n in names if n not in arrays], n=1)
+            missing = {n.lower(): n for n in names if n not in arrays}
+            close = [missing[n] for n in difflib.get_close_matches(name.lower(), missing, n=1)]
             fix = f"did you mean {close[0]!r}?" if close else f"leave {name!r} out"
             raise RedalgError(f"an array named {name!r}", where, f"the tensors read here are: {expected}", fix)
     for decl in decls:
@@ -317,7 +319,7 @@ def _check_width(decl: Decl, array: np.ndarray, where: str) -> None:
 def _check_shape(decl: Decl, shape: tuple[int, ...], known: dict[str, tuple[int, str | Decl]], where: str) -> None:
     if len(shape) != len(decl.axes):
         why = f"it has {len(shape)} dimensions, and {decl} has {decl.rank}"
-        fix = f"pass an array with the axes ({', '.join(decl.axes)})"
+        fix = f"pass an array with the axes ({', '.join(decl.axes)})" if decl.axes else "pass a number"
         fix = f"pass the array, or its windows, {fix[5:]}" if decl.dimensions else fix
         raise RedalgError(f"{decl} of shape {shape}", where, why, fix)
     for axis, length in zip(decl.axes, shape, strict=True):

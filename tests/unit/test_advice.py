@@ -1,0 +1,65 @@
+"""Errors name what is wrong in the reader's words, and what they advise is possible."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+
+import redalg as ra
+
+X = ra.tensors("x[j]")
+SCALED = "return y = b*sum[j](x[j]*w[j])"
+
+
+def call(text: str, *unnamed: object, **arrays: object) -> object:
+    return ra.derive_incremental(ra.parse(text)).compile("numpy")(*unnamed, **arrays)
+
+
+CASES = {
+    "a keyword": (lambda: ra.tensors("lambda[j]"), "keyword", "lambda_"),
+    "a digit first": (lambda: ra.tensors("1x[j]"), "identifier", "no digit first"),
+    "a quote": (lambda: ra.parse("return y = x.sum('j')"), "not in the grammar", "help"),
+    "a remainder": (lambda: ra.parse("return y = sum[j](x[j] % 2)"), "not in the grammar", "floor"),
+    "a minus of text": (lambda: ra.parse("return y = sum[j](x[j] \N{MINUS SIGN} 1)"), "not in the grammar", "write -"),
+    "a power": (lambda: ra.parse("return y = sum[j](x[j]^2)"), "not in the grammar", "**"),
+    "a division by 0": (lambda: ra.parse("return y = sum[j](x[j]/0)"), "divides by zero", "where"),
+    "a constant of SymPy": (lambda: ra.Spec(y=ra.sum(X, "j") * sympy.GoldenRatio), "no number of", "float"),
+    "an index": (lambda: X[0], "named by a string", '"j"'),
+    "another case": (lambda: call(SCALED, X=[1.0], w=[1.0], b=1.0), "are: ", "did you mean 'x'"),
+    "no names": (lambda: call(SCALED, [1.0], [1.0], 2.0), "b, x, w", "b=…"),
+    "an array for a number": (lambda: call(SCALED, x=[1.0], w=[1.0], b=[2.0]), "dimensions", "pass a number"),
+    "bytes of a form": (lambda: ra.traffic(ra.derive_incremental(ra.parse(SCALED)), {"j": 3}), "Spec", "form.spec"),
+    "half an element": (lambda: ra.traffic(ra.parse(SCALED), {"j": 3.5}), "j=3.5", "sizes="),
+    "no identity": (
+        lambda: call("monoid m = max(a0, b0) identity (0); return y = reduce[j:m](x[j]).0".replace("max", "maximum")),
+        "identity is not neutral: 0 instead of -",
+        "identity",
+    ),
+    "a stage that may cancel": (
+        lambda: ra.derive_incremental(
+            ra.parse(
+                "tensors l[j,t], r[j], w[j,t]; a = r[j] - mean[j](r[j]); p = exp(l[j,t]);"
+                "return y = sum[j](sum[t](w[j,t]*minimum(p*a, clip(p, 8/10, 12/10)*a)))"
+            ),
+            axis="j",
+        ),
+        "no output is shown to need it",
+        "max_passes=2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors_name_what_is_wrong_and_what_helps(case):
+    run, why, fix = CASES[case]
+    with pytest.raises(ra.RedalgError) as caught:
+        run()
+    assert why in caught.value.why and fix in caught.value.fix, caught.value
+    assert caught.value.what and caught.value.where
+
+
+def test_a_remainder_has_the_sign_of_the_divisor():
+    spec = ra.Spec(y=ra.sum(X % 3, "j"), z=ra.sum(5 % (X - 2), "j"), even=ra.count(ra.eq(ra.index("j") % 2, 0), "j"))
+    x = [4, -4, 0.5, 7]
+    found = ra.derive_incremental(spec).compile("numpy")(x=x)
+    assert found["y"] == sum(v % 3 for v in x) and found["z"] == sum(5 % (v - 2) for v in x) and found["even"] == 2
