@@ -22,6 +22,7 @@ from redalg.numeric.integers import EXACT, magnitude
 SAFE = 1 << 61  # a form centres integers before it multiplies them: at most twice the magnitude, in two factors
 _CAPPED = 200  # bits: more is too much, however much more
 _LARGEST_NUMBER = 1 << 63  # what a number of a call may be
+_ROUNDS = frozenset({"floor", "ceil", "cast"})
 _FLOAT = const(Fraction(1, 2))  # stands for any number that is no integer
 
 
@@ -44,12 +45,13 @@ class Integers:
         below = [d for n in held for d in _divisor(n) if held[d.args[0]].kind == "i"]
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
-        read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and held[leaf].kind == "i"}
+        rounded = _rounded(kinds)
+        read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
         self._busy = frozenset(busy)
         # What is subtracted from a float is centred there, where a rounding of the integer would be all that is left.
         beside = {a for n in kinds if n.op == "add" and kinds[n].kind in "fc" for a in n.args if kinds[a].kind == "i"}
-        self._beside = frozenset(
+        self._beside = rounded | frozenset(
             a for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))
         )
 
@@ -57,7 +59,7 @@ class Integers:
         """Whether they fit whatever the arrays hold. `numbers`: the magnitudes of numbers, if they are known."""
         if not self._counts_fit(sizes):
             return False
-        if not self._busy:
+        if not self._busy and not self._beside:
             return True
         ranges = {n: _LARGEST_NUMBER if isinstance(d, type) else _range(d) for n, d in self._dtypes.items()}
         return self.fit(sizes, {name: ranges[name] for name in self.names} | dict(numbers or {}))
@@ -167,6 +169,13 @@ def _constants(kinds: Mapping[Node, Flow]) -> list[Node]:
         if n.op != "pow" and all(kinds[a].kind in "bi" for a in args):
             found += [a for a in args if a.op == "const"]
     return found
+
+
+def _rounded(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
+    """The integers that become floats below what rounds to an integer: a rounding of theirs would move that by one."""
+    below = walk(*(n for n in kinds if n.op in _ROUNDS))
+    met = (a for n in below if kinds[n].kind == "f" for a in n.args if kinds[a].kind == "i")
+    return frozenset(a for a in met if any(leaf.op == "tensor" for leaf in walk(a)))
 
 
 def _calculates(n: Node) -> bool:

@@ -370,3 +370,16 @@ def test_a_guard_makes_no_float_of_an_integer(dtype: str, beside: str) -> None:
     for found in (acc.result(), form.compile("numpy")(**data), form.compile("cpu")(**data)):
         got = found["y"] if beside else found
         assert got == wanted and got.dtype == dtype
+
+
+@pytest.mark.parametrize("target", ["cpu", "numpy"])
+@pytest.mark.parametrize(
+    ("body", "exact"),
+    [("k[j] - 7*floor(k[j]/7)", lambda k: k % 7), ("4*ceil(k[j]/4) - k[j]", lambda k: -k % 4)],
+)
+def test_what_is_rounded_of_large_integers_is_right(target, body, exact):
+    """Kernels of floats would round k before they round the quotient, which is then off by one."""
+    form = ra.derive_incremental(ra.parse(f"tensors k[j] integer; return y = sum[j]({body}), m = max[j]({body})"))
+    for k in ([3, 8, -5], [2**53 + 1, 2**60 + 5, 1_700_000_000_000_000_003, -(2**61) - 3]):
+        found = form.compile(target)(k=np.array(k))
+        assert found["y"] == sum(map(exact, k)) and found["m"] == max(map(exact, k))
