@@ -21,6 +21,7 @@ from redalg.kernels.lower.compensated import compensated
 from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.lower.first_positions import from_zero
 from redalg.kernels.lower.masked import guard
+from redalg.kernels.lower.nested import joined
 from redalg.kernels.lower.passes import PassLowering, attained_sums, bounds
 from redalg.kernels.lower.unrolled import lists, unrolled, written_out
 from redalg.numeric.array_origin import BFLOAT16_BITS
@@ -44,9 +45,9 @@ def first_positions(draft: ProgramDraft) -> None:
 
 
 def aligned_plan(draft: ProgramDraft) -> None:
-    """What is read along other axes than it is held in, as slots of their own."""
+    """What is read along other axes than it is held in, as slots of their own; reductions of reductions as one."""
     assert draft.plan is not None
-    draft.plan = aligned(draft.plan)
+    draft.plan = aligned(joined(draft.plan))
 
 
 def typed(draft: ProgramDraft) -> None:

@@ -45,3 +45,23 @@ def test_gradients_of_a_bias_that_save_nothing() -> None:
     found, _, _ = simulated.run(pull.forms[spec], given)
     expected = ra.reference(spec, **{n: x.astype("f8") for n, x in given.items()})
     assert np.abs(found["grad_bias"] - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("columns", (2, 11))
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        "sum[a](sum[b](where(index[a] != index[b], c**2, 0)))/size[a]",
+        "sum[b](sum[a](where(index[a] == index[b], (c - 1)**2, c**2/8)))",
+        "max[a](max[b](c)) + min[b](min[a](c))",
+        "sqrt(sum[a](sum[b](c**2)))*sum[b](sum[a](abs(c)))",
+    ],
+)
+def test_reductions_of_reductions_over_all_columns(reduced: str, columns: int) -> None:
+    """Losses of covariances, as they are written: one axis after the other."""
+    text = "c = mean[n]((z[n,a] - mean[n](z[n,a]))*(y[n,b] - mean[n](y[n,b]))); return l = " + reduced
+    form, rng = form_of_text(text, "n"), np.random.default_rng(columns)
+    given = {name: rng.standard_normal((9, columns)).astype("f4") for name in "zy"}
+    found, _, _ = simulated.run(form, given)
+    true = ra.reference(form.spec, **{name: x.astype("f8") for name, x in given.items()})
+    np.testing.assert_allclose(found["l"], true, rtol=2e-5)
