@@ -57,7 +57,8 @@ def pandas(
             groups = frame.groupby(by, sort=sort, observed=True)
         except (KeyError, TypeError, ValueError) as error:
             why = f"pandas does not group by it: {error}"
-            raise RedalgError(f"by={by!r}", WHERE, why, 'by="shop", or a list of names') from error
+            fix = f"name a column or several, of {', '.join(map(str, getattr(frame, 'columns', ())))}"
+            raise RedalgError(f"by={by!r}", WHERE, why, fix) from error
         return _by_group(pd, found, frame, groups)
     return _whole(pd, found, frame)
 

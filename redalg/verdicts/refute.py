@@ -46,8 +46,9 @@ def refuse(spec: Spec, obstacle: Obstacle) -> NoReturn:
             witness, against = _searched(spec, raw, obstacle.nodes, stage, minimum)
     except Exhausted as budget:
         spent = f" within {budget}"
-    way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
-    text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
+    mixed = g.substitute(blocked.node, count)
+    way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else _other_body(mixed)
+    text, culprit = _text(stage), _text(mixed)
     where = f"{name} of the spec, over {_axes(raw)}"
     if witness is not None and any(t.array for t in spec.tensors):
         witness, spent = None, " in which the readings of a tensor are one array"
@@ -72,6 +73,14 @@ def refuse(spec: Spec, obstacle: Obstacle) -> NoReturn:
         passes=passes,
         scope=witness.scope,
         refuted=(spec, against, tuple(g.substitute(n, count) for n in obstacle.nodes)),
+    )
+
+
+def _other_body(mixed: Node) -> str:
+    """What helps where one pass is all there is: a length is known beforehand, if the caller says it."""
+    ops = {n.op for n in g.walk(mixed)}
+    return (
+        "declare a number n, and pass the length as n" if "size" in ops and "reduce" not in ops else "change the body"
     )
 
 

@@ -35,6 +35,11 @@ CASES = {
         "identity is not neutral: 0 instead of -",
         "identity",
     ),
+    "the length inside": (
+        lambda: ra.derive_incremental(ra.parse("return y = sum[j](where(index[j] == size[j] - 1, x[j], 0))")),
+        "no witness",
+        "pass the length as n",
+    ),
     "a stage that may cancel": (
         lambda: ra.derive_incremental(
             ra.parse(
