@@ -50,10 +50,10 @@ class Operand:
 
     def __mod__(self, other: Any) -> Any:
         """What is left of a division: it has the sign of the divisor, as in Python."""
-        return self - other * sympy.floor(self / other)  # type: ignore[operator]
+        return self - other * sympy.floor(self / other)
 
     def __rmod__(self, other: Any) -> Any:
-        return other - self * sympy.floor(other / self)  # type: ignore[operator]
+        return other - self * sympy.floor(other / self)
 
 
 @contextmanager
