@@ -1,7 +1,8 @@
-"""`Run`: a form as one callable on whole arrays."""
+"""`Run`: a form as one callable on whole arrays; `OnHost`: by kernels, or by it where there are none."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
@@ -86,3 +87,31 @@ class Run(Shown):
 
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
+
+
+class OnHost:
+    """A form (or several in one call) on the CPU: by kernels, and by NumPy calls with dtypes that these have none for.
+
+    Which way a call goes follows from its own dtypes, whatever was called before. `target`: of the kernels.
+    """
+
+    def __init__(self, form: Any, target: str | None = "cpu") -> None:
+        self._form, self._kernels = form, form.compile(target)
+        self._numpy: Any = None
+        self._without: set[frozenset[Any]] = set()  # dtypes that were refused
+
+    def __call__(self, /, **arrays: Any) -> Any:
+        """Raises: RedalgError where NumPy refuses the call, too."""
+        if not self._without or _dtypes(arrays) not in self._without:
+            try:
+                return self._kernels(**arrays)
+            except RedalgError:
+                self._numpy = self._numpy or self._form.compile("numpy")
+                found = self._numpy(**arrays)
+                self._without.add(_dtypes(arrays))
+                return found
+        return self._numpy(**arrays)
+
+
+def _dtypes(arrays: Mapping[str, Any]) -> frozenset[Any]:
+    return frozenset((name, getattr(x, "dtype", x.__class__)) for name, x in arrays.items() if name != "out")

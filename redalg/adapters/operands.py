@@ -14,14 +14,13 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp, assumed
 from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
-from redalg.gradients.steps import Steps
 from redalg.graph import node as g
 from redalg.graph.masked import new_axes
 from redalg.graph.node import Decl, Node
-from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
 from redalg.numeric.binding import with_readings
+from redalg.run import OnHost
 
 
 def own_tensors(spec: Spec) -> list[Decl]:
@@ -89,30 +88,6 @@ def by_name(tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, A
     return {n: arrays[n] for n in names}
 
 
-class OnHost:
-    """A form (or several in one call) on the CPU: by kernels, and by NumPy calls with dtypes that these have none for.
-
-    Which way a call goes follows from its own dtypes, whatever was called before.
-    """
-
-    def __init__(self, form: Form | Joint | Steps) -> None:
-        self._form, self._kernels = form, form.compile("cpu")
-        self._numpy: Any = None
-        self._without: set[frozenset[Any]] = set()  # dtypes that were refused
-
-    def __call__(self, /, **arrays: Any) -> Any:
-        """Raises: RedalgError where NumPy refuses the call, too."""
-        if not self._without or _dtypes(arrays) not in self._without:
-            try:
-                return self._kernels(**arrays)
-            except RedalgError:
-                self._numpy = self._numpy or self._form.compile("numpy")
-                found = self._numpy(**arrays)
-                self._without.add(_dtypes(arrays))
-                return found
-        return self._numpy(**arrays)
-
-
 _MADE_BY: weakref.WeakKeyDictionary[Registered, tuple[Callable[..., Any], tuple[Any, ...]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -136,10 +111,6 @@ class Registered:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _MADE_BY[self]
-
-
-def _dtypes(arrays: Mapping[str, Any]) -> frozenset[Any]:
-    return frozenset((name, getattr(x, "dtype", x.__class__)) for name, x in arrays.items() if name != "out")
 
 
 def in_windows(spec: Spec, arrays: Mapping[str, Any], where: str) -> list[Any]:

@@ -36,6 +36,7 @@ from redalg.numeric.array_origin import origin_of, stand_in, to_jax
 from redalg.numeric.binding import bind, with_readings
 from redalg.numeric.windows import folded
 from redalg.proofs.derivatives.document import Derivative
+from redalg.run import OnHost
 
 DISCRETE = frozenset({"bool", "integer", "complex"})
 Names = str | Iterable[str] | None
@@ -53,7 +54,7 @@ class _Derivative:
     def _call(self, form: Form | Joint | Steps, target: str | None, arrays: Mapping[str, Any]) -> Any:
         key = form.spec, target
         if key not in self._prepared:
-            self._prepared[key] = form.compile(target)
+            self._prepared[key] = form.compile(target) if target else OnHost(form, None)
         return self._prepared[key](**arrays)
 
 

@@ -469,3 +469,16 @@ def test_elements_under_a_condition_that_comes_again_outside(share: str) -> None
         expected = [(weighed(arrays["x"] + h) - weighed(arrays["x"] - h)) / 2e-5 for h in steps]
         got = spec.vjp(wrt="x", given=())(**arrays, cotangents=cotangents, target="numpy")["x"]
         np.testing.assert_allclose(got, expected, 1e-6, 1e-7, err_msg=str(spec))
+
+
+def test_a_call_without_a_target_takes_numpy_where_kernels_have_none() -> None:
+    """Gradients of scores of normalised vectors reduce a state along some of its axes, which CPU kernels refuse."""
+    g = ra.parse(
+        "na = sqrt(sum[d](a[i,d]**2)); nb = sqrt(sum[d](b[j,d]**2)); s = sum[d](a[i,d]*b[j,d])/(na*nb);"
+        "return l = mean[i](logsumexp[j](s) - sum[j](where(index[j] == index[i], s, 0)))"
+    ).vjp()
+    rng = np.random.default_rng(0)
+    given = {"a": rng.normal(size=(4, 3)), "b": rng.normal(size=(4, 3)), "cotangents": {"l": 2.0}}
+    found, wanted = g(**given), g(**given, target="numpy")
+    for name in "ab":
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-12)
