@@ -10,6 +10,7 @@ from redalg.graph import node as g
 from redalg.graph.masked import new_axes
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
+from redalg.language.leaves import axis_names
 
 SPLITTABLE = ("sum", "prod", "max", "min", "any", "all")
 
@@ -47,7 +48,7 @@ def choose_axis(outputs: list[Node], axis: Any, sizes: set[str]) -> tuple[str, .
                 f"pass {' or '.join(f'axis={_spelled(c)}' for c in candidates)}",
             )
         return candidates[0] if candidates else ()
-    wanted = tuple(axis.split()) if isinstance(axis, str) else tuple(axis)
+    wanted = axis_names(axis, "ra.derive_incremental(spec, axis=...)")
     reduced = {n.attr.axes for n in g.walk(*outputs) if n.op == "reduce"}
     if wanted in reduced or any(set(wanted) < set(r) for r in reduced):
         return wanted

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
@@ -70,7 +71,8 @@ def kernel(
     and `deterministic` as in `Form.compile`; `dump_after`: the name of a pass of `redalg.kernels.pipeline`, after which
     what there is of the kernel is printed.
 
-    Raises: RedalgError for an axis without a length, an unknown device or pass, and a schedule that breaks a law.
+    Raises: RedalgError for what is no form, an axis without a length (a whole number of at least 0), an unknown
+    device or pass, and a schedule that breaks a law.
 
     >>> import redalg as ra
     >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
@@ -79,15 +81,15 @@ def kernel(
     >>> printed = kernel(form, {"i": 8, "j": 16}, dump_after="walk")  # doctest: +ELLIPSIS
     Placed(name='x', pattern='stream', width=16, size=4, ...)
     """
+    if not hasattr(form, "plan"):
+        what, fix = f"a form of type {type(form).__name__}", "pass ra.derive_incremental(spec)"
+        raise RedalgError(what, WHERE, "kernels are printed of derived forms", fix)
     targets = {t.name: t for t in TABLE}
     if device not in targets:
         raise RedalgError(f"device={device!r}", WHERE, f"the table has {', '.join(targets)}", 'device="H200"')
     needed = dict.fromkeys(a for t in form.spec.tensors for a in t.axes)
     sizes = {a: n for t in form.spec.tensors for d in t.dimensions for a, _, n in d.terms if n} | dict(sizes)
-    missing = [a for a in needed if a not in sizes]
-    if missing:
-        why, fix = f"the axes are {', '.join(needed)}", f"sizes={{{missing[0]!r}: …}}"
-        raise RedalgError(f"axis {missing[0]} without a length", WHERE, why, fix)
+    _check_lengths(needed, sizes)
     dtypes = {t.name: _dtype(t, dtype) for t in form.spec.tensors}
     bare = {t.name: View.usual(t, sizes, False) for t in form.spec.tensors if t.axes}
     how = targets[device], deterministic, schedule
@@ -98,6 +100,13 @@ def kernel(
         found = plan(form, dtypes, views, *how, dump_after=dump_after)
     c = found.choice
     return Printed(form, device, c.schedule, found.module.source, c.reasons, c.seconds, c.bytes)
+
+
+def _check_lengths(needed: Iterable[str], sizes: Mapping[str, Any]) -> None:
+    for axis in needed:
+        if not isinstance(sizes.get(axis), Integral) or sizes[axis] < 0:
+            what = f"axis {axis} of length {sizes[axis]}" if axis in sizes else f"axis {axis} without a length"
+            raise RedalgError(what, WHERE, f"the axes are {', '.join(needed)}", f"sizes={{{axis!r}: …}}")
 
 
 def _dtype(tensor: Any, dtype: str) -> Any:

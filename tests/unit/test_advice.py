@@ -6,8 +6,10 @@ import pytest
 import sympy
 
 import redalg as ra
+from redalg.explore import kernel
 
 X = ra.tensors("x[j]")
+FORM = ra.derive_incremental(ra.Spec(y=ra.var(X, "j")))
 SCALED = "return y = b*sum[j](x[j]*w[j])"
 
 
@@ -35,6 +37,10 @@ CASES = {
         "identity is not neutral: 0 instead of -",
         "identity",
     ),
+    "an axis by number": (lambda: ra.verdict(ra.parse(SCALED), axis=0), "named by a string", '"j"'),
+    "a kernel of half an element": (lambda: kernel(FORM, {"j": 3.5}), "the axes are j", "sizes="),
+    "a kernel of less than nothing": (lambda: kernel(FORM, {"j": -3}), "the axes are j", "sizes="),
+    "a kernel of a spec": (lambda: kernel(FORM.spec, {"j": 3}), "derived forms", "derive_incremental"),
     "the length inside": (
         lambda: ra.derive_incremental(ra.parse("return y = sum[j](where(index[j] == size[j] - 1, x[j], 0))")),
         "no witness",
