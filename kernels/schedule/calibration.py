@@ -24,9 +24,6 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     kept_page: float  # part of that for rows side by side that are kept in shared memory
-    short_line: (
-        float  # more time for columns of which a block reads next to nothing of a line, in proportion to the rest
-    )
     l2_kept: float  # of L2, that holds what was read last when it is read again
     refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
@@ -86,6 +83,7 @@ class Lines(NamedTuple):
     waits: float  # of those of a thread, the part that others do not fill
     several: float  # more time where a thread has several rows, or several that start anywhere
     kept: float  # the same where rows are kept in shared memory
+    cut: float  # more time for columns that begin inside sectors, by the part of a line that a block leaves
 
 
 class Turned(NamedTuple):
@@ -154,10 +152,6 @@ H200 = Calibration(
         # as long as the best. LayerNorm of a transposed 16635x4869 float16 takes 269 us by one block of 512 threads and
         # 16 rows on a multiprocessor, log_softmax of 21399x4330 float16 255 by two of 256 and 8; copies 108 and 124.
         kept_page=0.5,
-        # Softmax down columns of 450x81428 float32 takes 107 us by blocks of 32 columns, 146 of 16, and of 2125x18478
-        # 135 and 192 by clusters of these, where 70 and 75 are a copy's. 0.2 to 0.45 choose best in 103 cells: 1.044
-        # times the best, 1.067 without. Splits, and columns that begin at sectors, are as said without it (2026-11-28).
-        short_line=0.3,
         # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
         # times a copy of as many bytes (2026-11-22).
         single=1.45,
@@ -216,7 +210,15 @@ H200 = Calibration(
     # Of 1360 schedules of 44 cells, most of which walk columns, the choice takes 1.13 times as long as the best with
     # these and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27). Gradients of
     # log_softmax 73896x47 float32: 11.6 us by one row of a thread, 12.2 by two, 16.1 by four (H200, 2026-11-28).
-    Lines(waits=0.9, several=1.1, kept=1.05),
+    Lines(
+        waits=0.9,
+        several=1.1,
+        kept=1.05,
+        # Softmax down columns of 450x81428 float32 takes 107 us by blocks of 32 columns, 146 of 16, and of 2125x18478
+        # 135 and 192 by clusters of these, where 70 and 75 are a copy's. 0.2 to 0.45 choose best in 103 cells: 1.044
+        # times the best, 1.067 without. Splits, and columns that begin at sectors, are as said without it (2026-11-28).
+        cut=0.3,
+    ),
     Turned(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
         # a copy of as much 91 (2026-11-24).
@@ -227,7 +229,7 @@ H200 = Calibration(
         thread=2.2,
         # Softmax of a transposed 5877x6273 float16 takes 177 us by clusters, 105 said without this, and 111 by blocks
         # that keep 8 rows in shared memory; RMSNorm of 947122x347 1125 and 733 (2026-11-28).
-        narrow=1.2,
+        narrow=1.4,
     ),
     # Rows of 65536 bfloat16 and 1 M float32 and bfloat16 that are prefetched to shared memory (2026-11-22): blocks of a
     # cooperative launch take a fifth longer than the copy, and more where they leave shared memory unused.

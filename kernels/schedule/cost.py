@@ -169,7 +169,7 @@ class _Model:
             share = self.known.memory.kept_page if s.kept else 1.0
             found = 1 + share * self.known.memory.page / (size * s.rows_per_block)
             left = max(0.0, 1 - size * s.rows_per_block / LINE) if self._cuts_sectors else 0.0
-            return found * (1 + self.known.memory.short_line * left)
+            return found * (1 + self.known.lines.cut * left)
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
