@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.node import ZERO, Node, compare, const, state, where
 from redalg.graph.operators import TopK
-from redalg.graph.plan import Plan
+from redalg.graph.plan import Output, Plan
 from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled
 from redalg.kernels.ir.kinds import Kinds
@@ -202,6 +202,19 @@ def _ended(value: Node, plan: Plan, dtype: str) -> Node:
     return where(missing, const(int(np.iinfo(dtype).min)), value)
 
 
+def _refuse_result(o: Output, axes: Sequence[str], dtype: str, masked: bool, plan: Plan) -> None:
+    """A result along a list for every element, and one of integers that masked rows would fill with another number."""
+    lists = [s.op.axis for p in plan.passes for s in p.slots if isinstance(s.op, TopK) and s.op.axis in axes]
+    if o.keeps_axis and lists:
+        why = f"{o.name} has an entry for every one of the list {lists[0]}, for every element; kernels write one each"
+        raise RedalgError(
+            f"{o.name} along {lists[0]} and the streamed axis", "form.compile", why, 'form.compile("numpy")'
+        )
+    if masked and _kind(dtype) != "f" and o.empty % 1 != 0:
+        why = f"{o.name} has dtype {dtype}"
+        raise RedalgError(f"empty={{{o.name!r}: {o.empty}}}", "form.compile", why, "give an integer")
+
+
 def _results(draft: ProgramDraft, plan: Plan) -> tuple[Result, ...]:
     form, rows, outputs = draft.form, draft.masked, draft.flows
     last = plan.passes[-1] if plan.passes else None
@@ -215,6 +228,7 @@ def _results(draft: ProgramDraft, plan: Plan) -> tuple[Result, ...]:
         value = _ended(value, plan, dtype)
         axes = form.spec.output_axes[o.name]
         keeps = o.keeps_axis or not any(p.order for p in plan.passes)  # a map is evaluated for every element
+        _refuse_result(o, axes, dtype, masked is not None, plan)
         found.append(Result(o.name, axes, dtype, value, keeps, masked, o.empty))
     order = list(form.spec.outputs)
     return tuple(sorted(found, key=lambda r: order.index(r.name)))

@@ -151,13 +151,14 @@ def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _whole(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Floats as integers: the infinite identities of an integer max or min of nothing are the ends of the dtype."""
+    """Floats as integers: the infinite identities of an integer max or min of nothing are the ends of the dtype;
+    what has no value (0 times one of them) is the least."""
     if (np.isfinite(value) & (np.abs(value) >= 2.0**63)).any():
         within(np.array([int(v) if np.isfinite(v) else 0 for v in value.flat], object), "a result", "the computation")
     ends = np.iinfo(dtype)
     with np.errstate(all="ignore"):
         result = np.asarray(np.rint(value).astype(dtype))
-    result[value == np.inf], result[value == -np.inf] = ends.max, ends.min
+    result[value == np.inf], result[np.isneginf(value) | np.isnan(value)] = ends.max, ends.min
     return result
 
 

@@ -23,7 +23,7 @@ from redalg.graph.formula import operation
 from redalg.graph.masked import is_masked, is_statistic, new_axes, split_exponent
 from redalg.graph.node import Decl, Node, is_const, power, state, walk
 from redalg.numeric.arithmetic import Arithmetic, compute_dtype, settle
-from redalg.numeric.reductions import contract, fold, reduce_last, top_k
+from redalg.numeric.reductions import contract, fold, reduce_last, top_k, unfilled
 
 Array = Any
 _SMALL = 1 << 10  # elements of values that are kept until the end
@@ -231,7 +231,8 @@ class Evaluator:
         x = self._flattened(self.value(node.args[0]), axes)
         if kind.startswith("topk"):
             k, new_axis = node.attr.extra
-            result = top_k(x, k)[kind == "topk_indices"]
+            values, indices = top_k(x, k)
+            result = indices if kind == "topk_indices" else unfilled(values, indices)
             place = self.position[new_axis]
             return np.moveaxis(np.squeeze(self._restored(result, axes), place), -1, place)
         return self._restored(reduce_last(kind, x), axes)

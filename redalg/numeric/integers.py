@@ -22,10 +22,10 @@ EXACT = 2**53  # integers up to here are floats
 
 
 def ends(x: Any) -> tuple[int, int]:
-    """The least and the largest of the integers; 0 where there is nothing."""
-    if not isinstance(x, np.ndarray):
+    """The least and the largest of the integers; 0 of nothing, and of those beside -oo, which are floats."""
+    if not isinstance(x, np.ndarray | np.floating):
         return int(x), int(x)
-    return (int(x.min()), int(x.max())) if x.size else (0, 0)
+    return (int(x.min()), int(x.max())) if x.size and x.dtype.kind != "f" else (0, 0)
 
 
 def magnitude(x: Any) -> int:
@@ -141,7 +141,7 @@ def total(x: Array) -> Array:
     if x.dtype == object:
         return fitted(np.asarray(np.add.reduce(x, axis=-1, initial=0), dtype=object))
     if magnitude(x) * max(1, x.shape[-1]) <= LARGEST:
-        return np.sum(x, axis=-1, dtype=np.int64)
+        return np.sum(x, axis=-1, dtype=x.dtype if x.dtype.kind == "f" else np.int64)
     low = np.sum(x & 0xFFFFFFFF, axis=-1, dtype=np.int64)  # two limbs: each sum fits for up to 2^31 elements
     high = np.sum(x >> 32, axis=-1, dtype=np.int64)
     return fitted(np.asarray(_wide(np.asarray(high)) * 2**32 + _wide(np.asarray(low)), dtype=object))
@@ -151,7 +151,7 @@ def product(x: Array) -> Array:
     """The product over the last axis, exactly."""
     size = magnitude(x)
     if size <= 1 or size.bit_length() * x.shape[-1] <= 63:
-        return np.prod(x, axis=-1, dtype=None if x.dtype == object else np.int64)
+        return np.prod(x, axis=-1, dtype=np.int64 if x.dtype.kind in "iub" else None)
     return fitted(np.asarray(np.multiply.reduce(_wide(x), axis=-1, initial=1), dtype=object))
 
 

@@ -117,6 +117,21 @@ def top_k(x: Array, k: int) -> tuple[Array, Array]:
     return np.concatenate([values, rest], axis=-1), np.pad(order, widths, constant_values=-1)
 
 
+def unfilled(values: Array, places: Array) -> Array:
+    """Lists as others calculate with them: of integers, those that are not full hold -oo, and are floats.
+
+    Where floats do not hold the integers they stay as they are.
+
+    >>> unfilled(np.array([3, np.iinfo(np.int64).min]), np.array([0, -1])).tolist()
+    [3.0, -inf]
+    """
+    if values.dtype.kind not in "iu" or not (nothing := places < 0).any():
+        return values
+    wide = np.longdouble if np.finfo(np.longdouble).nmant >= 63 else np.float64
+    floats = np.where(nothing, -np.inf, values.astype(wide))
+    return floats if (floats.astype(values.dtype) == values)[~nothing].all() else values
+
+
 def reduce_last(kind: str, x: Array) -> Array:
     """One of the plain reductions over the last axis."""
     if kind == "sum":

@@ -310,7 +310,7 @@ class Accumulator:
         checks.may_go_on(self)
         now = self._now
         with np.errstate(all="ignore"):
-            exports = results.exports(self._machine(now.dtypes), self._state(), self)
+            exports = results.exports(self._machine(now.dtypes), results.read(self), self)
         placed = now.span.start if start is None and now.span.placed else checks.start(start)
         self._now = now.after(
             number=now.number + 1,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.graph.operators import TopK
 from redalg.graph.plan import COUNT, given
 from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
+from redalg.numeric.reductions import unfilled
 from redalg.streaming.machine import Machine, ranged
 from redalg.streaming.passes import applied, exported
 from redalg.streaming.state import State, fitting
@@ -57,13 +60,23 @@ def exports(machine: Machine, state: State | None, a: Accumulator) -> dict[str, 
     return {name: fitting(x, machine.real) if x.dtype.kind == "f" else np.array(x) for name, x in found.items()}
 
 
+def read(a: Accumulator) -> State | None:
+    """The state as results read it: lists of integers that are not full hold -oo, where they keep the least integer."""
+    state = a._state()
+    if state is None:
+        return None
+    lists = [s.parts for s in a._layout.plan.passes[a._now.number].slots if isinstance(s.op, TopK)]
+    parts = state.parts
+    return replace(state, parts=parts | {v: unfilled(parts[v], parts[at]) for v, at in lists}) if lists else state
+
+
 def totals(a: Accumulator) -> Any:
     """The outputs without the axis."""
     wanted = [o for o in a._layout.plan.outputs if not o.keeps_axis]
     if not wanted:
         why = "every output keeps the streamed axis"
         raise RedalgError("a result without a chunk", "Accumulator.result", why, "apply(...) the chunks again")
-    state = a._state()
+    state = read(a)
     if state is None:
         return _of_nothing(a, [o.name for o in wanted])
     machine = a._machine(a._now.dtypes)
@@ -106,7 +119,7 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
     if not wanted:
         why = "no output keeps the streamed axis"
         raise RedalgError("a chunk to map", "Accumulator.apply", why, "call result()")
-    state, axis = a._state(), a._layout.axis
+    state, axis = read(a), a._layout.axis
     if state is None:
         if found.sizes[axis[0]]:
             why = "the statistics have not seen an element"

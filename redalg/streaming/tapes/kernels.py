@@ -10,7 +10,7 @@ import numpy as np
 
 from redalg.numeric.casts import cast_array
 from redalg.numeric.integers import LARGEST, as_array, as_float, multiply, quotient
-from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k
+from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k, unfilled
 
 Array = Any
 
@@ -30,17 +30,22 @@ def _kept(x: Array, axes: Sequence[int]) -> Array:
 
 
 def entered(x: Array, dtype: np.dtype | type, contiguous: bool = False) -> Array:
-    """An argument in the dtype that is calculated in; integers beyond int64 (objects) stay."""
-    if x.dtype != dtype and x.dtype != object:
+    """An argument in the dtype that is calculated in; integers beyond int64 (objects) stay, and those beside -oo."""
+    if x.dtype != (dtype := _own(x, dtype)):
         return x.astype(dtype, order="C" if contiguous else "K")
     return np.ascontiguousarray(x) if contiguous else x
+
+
+def _own(x: Array, dtype: np.dtype | type) -> Any:
+    """The dtype, or that of integers which it does not hold."""
+    return x.dtype if x.dtype == object or x.dtype.kind == "f" and np.dtype(dtype).kind == "i" else dtype
 
 
 def single(value: Any, rank: int, dtype: np.dtype | type) -> Any:
     """An array without dimensions with `rank` of them; numbers stay what they are."""
     if not isinstance(value, np.ndarray):
         return value
-    return (value if value.dtype == object else value.astype(dtype))[(None,) * rank]
+    return value.astype(_own(value, dtype), copy=False)[(None,) * rank]
 
 
 def left(
@@ -53,13 +58,13 @@ def left(
 ) -> Array:
     """A result: the first `kept` dimensions in this order, broadcast behind the batch to `shape`."""
     if not isinstance(value, np.ndarray) or not value.ndim:
-        wide = not isinstance(value, np.ndarray) and np.dtype(dtype).kind == "i" and abs(int(value)) > LARGEST
-        value = np.asarray(value, object if wide else dtype).reshape((1,) * len(order))
+        wide = isinstance(value, int) and np.dtype(dtype).kind == "i" and abs(value) > LARGEST
+        value = np.asarray(value, object if wide else _own(np.asarray(value), dtype)).reshape((1,) * len(order))
     result = value.transpose(order)[(slice(None),) * kept + (0,) * (len(order) - kept)]
     if shape is not None:
         result = np.broadcast_to(result, (result.shape[0], *shape))
-    if copy or result.dtype != dtype and result.dtype != object:
-        result = result.astype(dtype if result.dtype != object else object, order="C")
+    if copy or result.dtype != _own(result, dtype):
+        result = result.astype(_own(result, dtype), order="C")
     return result
 
 
@@ -190,7 +195,7 @@ def argmin_over(x: Array, axes: tuple[int, ...]) -> Array:
 def top_over(x: Array, k: int, axes: tuple[int, ...], target: int) -> tuple[Array, Array]:
     """Both lists of a top-k, the new dimension at the layout's place for it."""
     values, indices = top_k(_last(x, axes), k)
-    return _place(values, axes, target), _place(indices, axes, target)
+    return _place(unfilled(values, indices), axes, target), _place(indices, axes, target)
 
 
 def _place(values: Array, axes: Sequence[int], target: int) -> Array:

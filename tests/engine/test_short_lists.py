@@ -1,0 +1,105 @@
+"""Lists of integers that have fewer elements than entries: what is calculated with their -oo, wherever it runs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+
+ENTRIES = (
+    "v",
+    "v - max[t](v)",
+    "abs(v)",
+    "-v",
+    "v/3",
+    "v*c[i]",
+    "exp(v)",
+    "where(v > -oo, 1, 0)",
+    "v*v",
+    "maximum(v, n[i])",
+)
+OUTPUTS = (
+    "{}",
+    "sum[t]({})",
+    "min[t]({})",
+    "max[t]({})",
+    "mean[t]({})",
+    "prod[t]({})*c[i]",
+    "sum[t]({})*n[i]",
+    "argmax[t]({})",
+)
+ELEMENTS = ("x[i,j]", "-x[i,j]", "2*x[i,j] + 1", "abs(x[i,j])")
+
+
+def _same(found: Any, right: Any, what: str) -> None:
+    for name, value in right.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=f"{what}: {name}")
+
+
+def _arrays(spec: ra.Spec, length: int, draw: random.Random) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(draw.getrandbits(32))
+    kind = draw.choice(("int8", "int32", "int64", "uint8"))
+    every = {"x": (2, length), "n": (2,), "c": (2,)}
+    found = {
+        t.name: rng.integers(1, 6, every[t.name]).astype("float64" if t.name == "c" else kind) for t in spec.tensors
+    }
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_that_are_not_there_are_infinite(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(6):
+        y = draw.choice(OUTPUTS).format(draw.choice(ENTRIES))
+        spec = ra.parse(f"v = topk[j:3:t]({draw.choice(ELEMENTS)}).values; return y = {y}, w = v")
+        form = ra.derive_incremental(spec)
+        for length in (1, 2, 4):
+            arrays = _arrays(spec, length, draw)
+            with np.errstate(all="ignore"):
+                right = ra.reference(spec, **arrays)
+                _same(form.compile("numpy")(**arrays), right, f"numpy {spec} {arrays}")
+                left, behind = form.accumulator(**_fixed(arrays), start=0), form.accumulator(**_fixed(arrays), start=1)
+                left.update(x=arrays["x"][:, :1])
+                behind.update(x=arrays["x"][:, 1:])
+                _same(left.merge(behind).result(), right, f"merged {spec} {arrays}")
+
+
+def _fixed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {n: a for n, a in arrays.items() if n != "x"}
+
+
+def test_definitions_of_entries_that_are_not_there() -> None:
+    spec = ra.parse("v = topk[j:3:t](x[j]).values; return y = mean[t](-v), z = v/3, w = v")
+    found = ra.reference(spec, x=np.array([6, 3]))
+    np.testing.assert_array_equal(found["y"], np.inf)
+    np.testing.assert_array_equal(found["z"], [2, 1, -np.inf])
+    np.testing.assert_array_equal(found["w"], [6, 3, np.iinfo(np.int64).min])
+
+
+def test_kernels_leave_short_lists_to_numpy() -> None:
+    form = ra.derive_incremental(ra.parse("v = topk[j:3:t](x[i,j]).values; return y = exp(v - max[t](v))"))
+    run = form.compile("cpu")
+    for length in (1, 2, 3):
+        x = np.arange(2 * length).reshape(2, length)
+        np.testing.assert_allclose(run(x=x), ra.reference(form.spec, x=x), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("return y = topk[j:2:t](x[i,j]).values - x[i,j]", "y along t and the streamed axis"),
+        ("tensors x[i,j]; empty y = 1/2; return y = argmax[j](where(x[i,j] > 0, x[i,j], -oo))", "empty={'y': 1/2}"),
+        ("tensors x[i,j]; empty y = oo; return y = argmax[j](where(x[i,j] > 0, x[i,j], -oo))", "empty={'y': inf}"),
+    ],
+)
+def test_results_that_kernels_do_not_write_are_refused(text: str, what: str) -> None:
+    form = ra.derive_incremental(ra.parse(text))
+    x = np.array([[1.0, 2.0, 4.0]])
+    with pytest.raises(ra.RedalgError, match="refused") as problem:
+        form.compile("cpu")(x=x)
+    assert what in str(problem.value)
+    assert form.compile("numpy")(x=x).shape == ra.reference(form.spec, x=x).shape
