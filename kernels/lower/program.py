@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -210,7 +210,7 @@ def _refuse_result(o: Output, axes: Sequence[str], dtype: str, masked: bool, pla
         raise RedalgError(
             f"{o.name} along {lists[0]} and the streamed axis", "form.compile", why, 'form.compile("numpy")'
         )
-    if masked and _kind(dtype) != "f" and o.empty % 1 != 0:
+    if masked and _kind(dtype) != "f" and not float(cast(Any, o.empty)).is_integer():
         why = f"{o.name} has dtype {dtype}"
         raise RedalgError(f"empty={{{o.name!r}: {o.empty}}}", "form.compile", why, "give an integer")
 

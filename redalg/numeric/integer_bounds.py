@@ -44,7 +44,7 @@ class Integers:
         held = _with_plan(nodes, dtypes, plan, kinds) if plan else kinds
         below = [d for n in held for d in _divisor(n) if held[d.args[0]].kind == "i"]
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
-        self._lists = tuple({a for n in kinds for a in n.args if _is_list(a) and kinds[a].kind == "i"})
+        self._lists = _lists(kinds)
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
         rounded = _rounded(kinds)
         read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}
@@ -82,7 +82,7 @@ class Integers:
         return all(bounds[n] <= SAFE for n in self._busy) and all(bounds[n] <= EXACT for n in self._beside)
 
     def _counts_fit(self, sizes: Mapping[str, int]) -> bool:
-        """Whether int64 holds what a plan makes of constants and lengths alone; not the -oo of lists that are not full."""
+        """Whether int64 holds what a plan makes of constants and lengths alone: not the -oo of a list that is short."""
         if any(prod(sizes.get(a, 1) for a in n.attr.axes) < n.attr.extra[0] for n in self._lists):
             return False
         bounds: dict[Node, int] = {}
@@ -144,8 +144,10 @@ def _of_plan(plan: Plan) -> list[Node]:
     return [*found, *values.values(), *(over_tensors(o.guarded) for o in plan.outputs)]
 
 
-def _is_list(n: Node) -> bool:
-    return n.op == "reduce" and n.attr.kind == "topk_values"
+def _lists(kinds: Mapping[Node, Flow]) -> tuple[Node, ...]:
+    """The lists of integers that something is made of."""
+    read = dict.fromkeys(a for n in kinds for a in n.args if a.op == "reduce" and kinds[a].kind == "i")
+    return tuple(a for a in read if a.attr.kind == "topk_values")
 
 
 def _product(factors: list[Node]) -> Node:
