@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
     from redalg.streaming.run import Divided
 
-LENGTH = 4  # of the streamed axis; axes of their own have 2
+LENGTH = 4  # of the streamed axis, if no list holds all of it; axes of their own have 2
 LONG = 5, 3  # of an axis of its own whose positions are read, which a mask may then leave out; of each of several
 LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
@@ -236,7 +236,7 @@ class Definitions:
         places = {n.attr for n in g.walk(*spec.outputs.values()) if n.op == "index"} - {*axis}
         own = LONG[len(places) > 1]
         sizes = {**{a: own if a in places else 2 for d in spec.tensors for a in d.axes}, **lists}
-        sizes[axis[0]] = LENGTH // 2 ** (len(axis) - 1)
+        sizes[axis[0]] = -(-max(LENGTH, _longest(spec) + 1) // 2 ** (len(axis) - 1))
         batches = tuple(_batches(spec))
         if not batches:  # nothing but integers and conditions
             return {}
@@ -304,6 +304,12 @@ class Cases:
             same = form.plan, plan, over._divided(self.arrays, cuts)
             self.run.append(same)
         return same[2].values(over)
+
+
+def _longest(spec: Spec) -> int:
+    """The entries of the longest list: an element that is infinite may be the one that it leaves out."""
+    nodes = g.walk(*spec.outputs.values())
+    return max((n.attr.extra[0] for n in nodes if n.op == "reduce" and n.attr.kind.startswith("topk")), default=0)
 
 
 def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:

@@ -103,3 +103,18 @@ def test_results_that_kernels_do_not_write_are_refused(text: str, what: str) -> 
         form.compile("cpu")(x=x)
     assert what in str(problem.value)
     assert form.compile("numpy")(x=x).shape == ra.reference(form.spec, x=x).shape
+
+
+@pytest.mark.parametrize("k", [2, 5, 8])
+@pytest.mark.parametrize("element", ["x[j]/sum[j](abs(x[j]))", "x[j]*exp(-max[j](abs(x[j])))", "x[j]*c"])
+def test_an_infinite_element_that_a_list_leaves_out_is_told(element: str, k: int) -> None:
+    spec = ra.parse(f"return y = sum[t](topk[j:{k}:t]({element}).values)")
+    run = ra.derive_incremental(spec).compile("numpy")
+    for length, at in ((k, 0), (k + 1, 0), (k + 1, k), (k + 3, 1)):
+        for special in (np.inf, -np.inf, np.nan):
+            x = np.random.default_rng(length).normal(size=length)
+            x[at] = special
+            arrays = {"x": x, "c": np.array(0.0)} if "c" in [t.name for t in spec.tensors] else {"x": x}
+            with np.errstate(all="ignore"):
+                found, right = run(**arrays), ra.reference(spec, **arrays)
+            assert np.isnan(found) or found == right, (found, right, x)
