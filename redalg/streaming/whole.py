@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from redalg.graph.node import (
+    NEG_INF,
     ONE,
     ZERO,
     Node,
@@ -120,6 +121,7 @@ class _Read:
         }
         self.whole = held | {COUNT.attr.name} | {name for name, kind in kinds.items() if kind in "bi"}
         self.conditions = {name for name, kind in kinds.items() if kind == "b"}
+        self.lists = {s.parts[0] for p in plan.passes for s in p.slots if s.kind == "topk"}
         self.quotients: dict[Node, Quotient | None] = {}
         self.values: dict[Node, Node] = {}
         self.averaged: dict[Node, Node] = {}  # read as written, averages apart
@@ -145,10 +147,11 @@ class _Read:
         return self.values[root]
 
     def _written(self, n: Node, q: Quotient) -> Node:
-        """Where a divisor is 0, what the expression gives step by step."""
+        """Where a divisor is 0, or an entry of a list is not there, what the expression gives step by step."""
         if not q.below:
             return q.above
         asked = [compare("ne", b, ZERO) for b in q.below if b is not COUNT and b.op != "const"]
+        asked += [compare("lt", NEG_INF, m) for m in walk(n) if m.op == "state" and m.attr.name in self.lists]
         return where(logical("and", *asked), div(q.above, q.divisor), self.averaged[n])
 
     def _average(self, n: Node) -> Node | None:

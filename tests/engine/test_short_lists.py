@@ -68,6 +68,26 @@ def test_entries_that_are_not_there_are_infinite(seed: int) -> None:
                 _same(left.merge(behind).result(), right, f"merged {spec} {arrays}")
 
 
+QUOTIENTS = (
+    "1/v - x[i,j]",
+    "v/3 - v/2",
+    "x[i,j]/v + v/2",
+    "1/v + 1/(v - 1)",
+    "1/(v*v) - x[i,j]",
+    "v/v + x[i,j]",
+)
+
+
+@pytest.mark.parametrize("text", QUOTIENTS)
+def test_quotients_of_entries_that_are_not_there(text: str) -> None:
+    """Rational expressions of integers are one quotient, rounded once, only where all of them are integers."""
+    spec = ra.parse(f"tensors x[i,j] integer; v = topk[j:3:t](x[i,j]).values; return y = {text}, w = sum[t](1/v)")
+    form = ra.derive_incremental(spec)
+    for length in (1, 2, 3, 5):
+        x = np.random.default_rng(length).integers(-4, 6, (3, length))
+        _same(form.compile("numpy")(x=x), ra.reference(spec, x=x), f"{text}, {length} elements")
+
+
 def _fixed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {n: a for n, a in arrays.items() if n != "x"}
 
