@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +23,7 @@ from redalg.graph.plan import key
 from redalg.numeric import integers
 from redalg.numeric.arithmetic import COMPARE, SPECIAL
 from redalg.numeric.maps import EXACT_MAPS, FLOAT_MAPS, of_integers
+from redalg.numeric.reductions import unfilled
 from redalg.source.names import local
 from redalg.streaming.tapes import kernels
 from redalg.streaming.tapes.registers import Registers, widest
@@ -78,7 +79,8 @@ class Builder(Registers):
 
         With `spread` they are broadcast along axes they lack; `inexact` turns integer results into floats.
         """
-        found = [self.inexact(self.value(root)) if inexact else self.value(root) for root in roots]
+        values = [self._list(root) if _is_list(root) else self.value(root) for root in roots]
+        found = [self.inexact(v) if inexact else v for v in values]
         return self.closed(name, found, orders, spread, results), [v.kind for v in found]
 
     # --- nodes ---------------------------------------------------------------------------------------------------
@@ -346,7 +348,21 @@ class Builder(Registers):
         self.steps.append(Step(kernels.along, out.reg, (v.reg, *(n.reg for n in lengths)), statics))
         return out
 
+    def _list(self, root: Node) -> Value:
+        """A list that is a result: where it is not full, one of integers holds the least, and -oo in what reads it."""
+        axes = root.attr.axes
+        x = self.counted(self._along(self.value(root.args[0]), axes))
+        return self._ranked(root, x, tuple(self.position[a] for a in axes), x.axes - set(axes))
+
     def _top(self, node: Node, x: Value, places: tuple[int, ...], free: frozenset[str]) -> Value:
+        found = self._ranked(node, x, places, free)
+        if x.kind != "i" or node.attr.kind != "topk_values":
+            return found
+        indices = self.value(Node("reduce", node.args, replace(node.attr, kind="topk_indices")))
+        return self.step(unfilled, "i", found, indices, free=found.axes)
+
+    def _ranked(self, node: Node, x: Value, places: tuple[int, ...], free: frozenset[str]) -> Value:
+        """One of the two arrays of a list."""
         k, new_axis = node.attr.extra
         key = ("top", x.reg, node.attr.axes, k, new_axis)
         if key not in self.memo:
@@ -405,6 +421,10 @@ def long_chain(node: Node, known: Container[Node]) -> list[Node]:
     """The exponentials inside one, innermost first, where they are too many to be emitted by recursion."""
     inner = [n for n in walk(*node.args, done=known) if n.op == "exp"] if node.op == "exp" else []
     return inner if len(inner) > NESTED else []
+
+
+def _is_list(node: Node) -> bool:
+    return node.op == "reduce" and node.attr.kind.startswith("topk")
 
 
 def contraction_groups(node: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:

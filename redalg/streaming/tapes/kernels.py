@@ -10,7 +10,7 @@ import numpy as np
 
 from redalg.numeric.casts import cast_array
 from redalg.numeric.integers import LARGEST, as_array, as_float, multiply, quotient
-from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k, unfilled
+from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k
 
 Array = Any
 
@@ -195,7 +195,7 @@ def argmin_over(x: Array, axes: tuple[int, ...]) -> Array:
 def top_over(x: Array, k: int, axes: tuple[int, ...], target: int) -> tuple[Array, Array]:
     """Both lists of a top-k, the new dimension at the layout's place for it."""
     values, indices = top_k(_last(x, axes), k)
-    return _place(unfilled(values, indices), axes, target), _place(indices, axes, target)
+    return _place(values, axes, target), _place(indices, axes, target)
 
 
 def _place(values: Array, axes: Sequence[int], target: int) -> Array:
