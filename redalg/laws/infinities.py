@@ -344,6 +344,7 @@ def _batches(spec: Spec) -> Iterator[tuple[int, ...]]:
 
 def _difference(got: Any, wanted: Any, patterns: bool, position: bool) -> str | None:
     a, b = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
+    a = a[..., None] if a.ndim < b.ndim else a  # what no tensor changes is once for all cases
     if np.asarray(got).dtype.kind in "bi":  # a condition or a count has no NaN: it is said, and -1 is no position
         other = (a != b) & (a != -1)
         if position:

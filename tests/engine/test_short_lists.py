@@ -138,3 +138,11 @@ def test_an_infinite_element_that_a_list_leaves_out_is_told(element: str, k: int
             with np.errstate(all="ignore"):
                 found, right = run(**arrays), ra.reference(spec, **arrays)
             assert np.isnan(found) or found == right, (found, right, x)
+
+
+def test_lists_that_no_tensor_changes() -> None:
+    """Positions by the index alone: what is added to all elements is left out, and a case is as good as another."""
+    spec = ra.parse("m = argmax[j](x[j]); return p = topk[j:2:t](cos(m**2) - index[j]).indices, m = m")
+    form = ra.derive_incremental(spec)
+    x = np.random.default_rng(0).normal(size=7)
+    _same(form.compile("numpy")(x=x), ra.reference(spec, x=x), str(spec))
