@@ -25,6 +25,7 @@ CLOSE = 0.03  # candidates within 3 % are equal to a model like this one: the mo
 # choice among 1180 schedules of 81 cells takes 1.051 times as long as the best, 1.057 before (H200, 2026-11-28).
 HIDDEN = 1.2e-6
 SHORT = 128  # elements of a row that loads of any width bring in a few turns
+SPREAD = 4096  # elements of a map's row from which on several blocks may have a tile of it each
 LEAST_REGISTERS = 64  # registers of a thread that a limit of ours leaves
 LIMITS = (MOST_REGISTERS, 168, 128, 96, 80, LEAST_REGISTERS)  # registers of a thread of 1 to 4 blocks of 256, and more
 UNSURE = 24  # registers that a compiler may take beyond what is estimated
@@ -207,7 +208,7 @@ class _Place:
     def far(self, s: Schedule) -> float:
         """How far a schedule is from the usual ones; a second walk counts, less where it reads from caches."""
         case = self.case
-        if not case.reduces and not s.column and case.work.length <= s.blocks_per_row * s.threads * s.tile > 4096:
+        if not case.reduces and not s.column and case.work.length <= s.blocks_per_row * s.threads * s.tile > SPREAD:
             return _small(case, s) + _narrow(case, s)
         found = unusual(s, self.most) + _slim(case, s) + _long(case, s) + _narrow(case, s)
         if case.work.walks > 1 and not s.resident:

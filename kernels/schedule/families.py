@@ -42,7 +42,8 @@ def _fitting(case: Case, found: list[Schedule]) -> list[Schedule]:
         # LayerNorm's backward pass of 13338 rows of 9799 bfloat16 takes an H100 594 us by 1024 threads that hold 10
         # elements each of a staged row, and spill some; 776 by clusters that do not (2026-11-26).
         near = [s for s in found if (s.staged or s.exact and s.vector > 1) and short_of(case, s) <= SPILLED]
-        return _of_few_elements([s for s in found if s in {*fitting, *near}])
+        taken = {*fitting, *near}
+        return _of_few_elements([s for s in found if s in taken])
     fitting = fitting or found
     if case.work.length < SHORT or not any(s.peel for s in fitting):
         return fitting
