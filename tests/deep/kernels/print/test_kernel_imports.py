@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.kernels.code.imports import CPU, CUDA, Modules, imports
+from redalg.kernels.code.imports import CPU, CUDA, MMA, Modules, imports
 from redalg.kernels.cpu import memory as cpu_memory
 from redalg.kernels.cpu.math import functions as cpu_math
 from redalg.kernels.emulate import intrinsics
@@ -43,6 +43,14 @@ def test_every_function_is_found_in_the_module_that_has_it() -> None:
         assert said({name, "total"}) == [f"from redalg.kernels.{module} import {name}"]
     for module in ("cuda.intrinsics", "cuda.intrinsics.math"):
         assert set(import_module(f"redalg.kernels.{module}").names()) == {n for m, n in FUNCTIONS if m == module}
+
+
+@pytest.mark.parametrize("module", sorted(MMA))
+def test_functions_of_tiles_are_those_that_are_emulated(module: str) -> None:
+    """Headers are printed from the emulations' names: a device needs every one of them, and all it has is emulated."""
+    own = import_module(f"redalg.kernels.{module}")
+    assert set(own.MAKERS) <= MMA[module]
+    assert [n for n in sorted(MMA[module]) if not callable(getattr(own, n, None))] == []
 
 
 def test_functions_of_cpu_kernels_are_found_too() -> None:
