@@ -219,7 +219,7 @@ TILES = (
     Pass("roles", "a producer that loads, and consumers that multiply and map", level.cast),
     Pass("tile scheduling", "persistent blocks, and the order in which they take tiles", level.scheduled),
     Pass("values", "kernels that compute what varies along one side alone: ROWS", _values),
-    Pass("lower", "statements, by wgmma", level.lowered),
+    Pass("lower", "statements, by wgmma or by mma.sync", level.lowered),
     Pass("assembled", "arguments of a launch, with the tensor maps of TMA boxes", level.finished),
 )
 GEMM = (
@@ -334,9 +334,12 @@ def _on_tensor_cores(
     except Outside as why:
         objection, product = why, False
     if schedule in level.WORDS:
-        with suppress(Outside):
-            found = _finished(TILES, LevelDraft(call, program, sizes), dump)
+        draft = LevelDraft(call, program, sizes)
+        try:
+            found = _finished(TILES, draft, dump)
             return found if schedule is not None else _faster_chain(call, program, sizes, found, dump)
+        except Outside as why:
+            objection = objection if draft.parts is None else why  # of a tile program, this says more
     if schedule in gemm.WORDS:
         try:
             return _finished(GEMM, GemmDraft(call, program, sizes, dump=dump), dump)
@@ -354,14 +357,16 @@ def by_tiles(
     target: Target,
     dump_after: str | None = None,
     asked: tuple[int, int, int] | None = None,
+    schedule: str = TENSOR,
 ) -> LevelDraft:
     """The draft of a tile program for arrays of these dtypes, shapes and strides, whatever `plan` would take.
 
-    `asked`: warpgroups of consumers, columns of a block, stages; chosen by capacity where it is not given.
+    `asked`: warpgroups of consumers, columns of a block, stages; by mma.sync warps, times 16 rows of one, columns;
+    chosen by capacity where it is not given.
 
     Raises: Outside for what is no tile program; BrokenPass.
     """
-    call, dump = Call(form, dtypes, views, target, schedule=TENSOR), named(dump_after, NAMES)
+    call, dump = Call(form, dtypes, views, target, schedule=schedule), named(dump_after, NAMES)
     program = program_of(form, dtypes, TILE_PROGRAM, dump)
     found = run_passes(TILES, LevelDraft(call, program, sizes_of(program, views), asked), dump)
     assert isinstance(found, LevelDraft)

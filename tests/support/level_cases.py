@@ -15,7 +15,7 @@ from redalg.kernels.emulate.run import run
 from redalg.kernels.emulate.tiles import TensorMap, TensorMaps
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.pipeline import by_tiles
-from redalg.kernels.schedule.target import H200
+from redalg.kernels.schedule.target import H200, Target
 from redalg.kernels.tile.level.passes import LevelDraft
 
 SAVED = "s = sum[d](Q[h,i,d]*K[h,j,d]); p = exp(s*scale - lse[h,i]); z = p*(sum[e](G[h,i,e]*V[h,j,e]) - delta[h,i]); "
@@ -56,10 +56,15 @@ def dtypes_of(name: str, kind: str = "bfloat16") -> dict[str, Any]:
 
 
 def drafted(
-    name: str, sizes: Mapping[str, int], kind: str = "bfloat16", dump_after: str | None = None, **more: Any
+    name: str,
+    sizes: Mapping[str, int],
+    kind: str = "bfloat16",
+    dump_after: str | None = None,
+    target: Target = H200,
+    **more: Any,
 ) -> LevelDraft:
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in spec_of(name).tensors if t.axes}
-    return by_tiles(form_of(name), dtypes_of(name, kind), views, H200, dump_after, **more)
+    return by_tiles(form_of(name), dtypes_of(name, kind), views, target, dump_after, **more)
 
 
 def arrays_of(name: str, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:

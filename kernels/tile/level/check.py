@@ -109,6 +109,7 @@ def _capacities(program: TileProgram, sums: set[str], registers: int, shared: in
     of these is not needed any more."""
     tiles = program.tiles
     threads = 128 * program.facts.get("consumers", 0) // max(map(len, program.own.values()), default=1)
+    threads = threads or 32 * program.facts.get("warps", 0)
     need = sum(prod(tiles[t].lengths) // threads for t in sums) if threads else 0
     if need > registers:
         yield f"accumulators take {need} registers of a thread, and {registers} are for tiles"

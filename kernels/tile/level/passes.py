@@ -13,7 +13,7 @@ from math import prod
 from redalg.graph.node import Node, state, substitute, walk
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Module, Program
-from redalg.kernels.ir.schedule import TENSOR, Layout, Schedule
+from redalg.kernels.ir.schedule import MMA, TENSOR, Layout, Schedule
 from redalg.kernels.ir.tensor_cores import CHUNK, STEP
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.planned import Kernel, Map, Planned
@@ -24,6 +24,9 @@ from redalg.kernels.schedule.choose import Choice
 from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level import check
 from redalg.kernels.tile.level.derive import LONGEST, Parts, assuming, derived, one_sided, taken_apart
+from redalg.kernels.tile.level.elements import by_base_2
+from redalg.kernels.tile.level.mma import MmaPrinter
+from redalg.kernels.tile.level.mma_sizes import WarpSizes, warp_candidates
 from redalg.kernels.tile.level.program import (
     Convert,
     For,
@@ -37,11 +40,12 @@ from redalg.kernels.tile.level.program import (
 )
 from redalg.kernels.tile.level.program import Map as MapOp
 from redalg.kernels.tile.level.schedule import parted, waited
-from redalg.kernels.tile.level.sizes import Sizes, candidates
+from redalg.kernels.tile.level.sizes import Sizes, WarpgroupSizes, candidates
 from redalg.kernels.tile.level.wgmma import KernelPrinter
+from redalg.kernels.tile.mma_sync_plan import rate_of
 from redalg.kernels.tile.plan import CONSUMER, EXACT
 
-WORDS = (None, TENSOR)
+WORDS = (None, TENSOR, MMA)
 
 
 @dataclass
@@ -75,6 +79,11 @@ class LevelDraft:
             check.check(self.tiles)
 
     @property
+    def by_mma(self) -> bool:
+        """Whether mma.sync multiplies: where it is asked for, and where there is no wgmma."""
+        return self.call.schedule == MMA or self.call.target.cc[0] != 9
+
+    @property
     def settled(self) -> tuple[Parts, TileProgram, Sizes]:
         assert self.parts is not None and self.tiles is not None and self.sizes is not None
         return self.parts, self.tiles, self.sizes
@@ -86,8 +95,8 @@ class LevelDraft:
 def tiled(draft: LevelDraft) -> None:
     """The program as operations on tiles. Raises: Outside."""
     call, lengths = draft.call, draft.lengths
-    if not (9, 0) <= call.target.cc < (10, 0):
-        raise Outside(f"tile programs are lowered to wgmma, and the device has {'.'.join(map(str, call.target.cc))}")
+    if call.target.cc < (8, 0):
+        raise Outside(f"tiles are multiplied from compute capability 8.0 on, the device has {call.target.cc[0]}.x")
     if any(n == 0 for n in lengths.values()):
         raise Outside("an axis has length 0")
     draft.parts = parts = taken_apart(draft.program, lengths, call.views)
@@ -101,14 +110,17 @@ def tiled(draft: LevelDraft) -> None:
 
 
 def _require_box(parts: Parts, name: str, draft: LevelDraft) -> None:
-    """What the copy engine asks of a tensor."""
+    """What copies ask of a tensor: the copy engine, or copies of 16 bytes."""
     box, lengths = parts.boxes[name], draft.lengths
     view, each = draft.call.views[box.leaf.attr.name], 2
     for axis, step in zip(box.leaf.attr.axes, view.strides, strict=True):
-        if axis != box.axes[1] and length(parts, axis, lengths) > 1 and (step * each % 16 or step <= 0):
+        wrong = step * each % 16 or step <= 0 and not draft.by_mma
+        if axis != box.axes[1] and length(parts, axis, lengths) > 1 and wrong:
             raise Outside(f"{name} has a stride of {step * each} bytes along {axis}, not a positive multiple of 16")
-    if view.align < 16 or len(box.leaf.attr.axes) > 5:
+    if view.align < 16 or len(box.leaf.attr.axes) > 5 and not draft.by_mma:
         raise Outside(f"{name} does not start at a multiple of 16 bytes, or has more than 5 axes")
+    if draft.by_mma and box.axes[1] == parts.stream and lengths[parts.stream] % 8:
+        raise Outside(f"rows of {name} end within 16 bytes: {parts.stream} has length {lengths[parts.stream]}")
     other = next(a for a in box.axes if a not in (parts.row, parts.stream))
     n = length(parts, other, lengths)
     if n % STEP or n > LONGEST:
@@ -140,17 +152,26 @@ def placed(draft: LevelDraft) -> None:
     others = (op for op in loop.body if not isinstance(op, Load))
     body = (*loads, *values, *(mapped(parts, op.targets) if isinstance(op, MapOp) else op for op in others))
     whole = tuple(replace(op, body=body) if op is loop else op for op in tiles.bodies["all"])
-    facts = {"consumers": sizes.consumers, "registers for tiles": sizes.registers, "shared bytes": sizes.shared}
+    facts = sizes.facts | {"registers for tiles": sizes.registers, "shared bytes": sizes.shared}
     draft.tiles = replace(tiles, tiles=found).with_body(whole).knows(**facts)
 
 
 def _fitted(draft: LevelDraft, parts: Parts, wide: Mapping[str, int], vectors: int) -> Sizes:
-    for sizes in candidates(parts, wide, vectors):
-        if draft.asked not in (None, (sizes.consumers, sizes.columns, sizes.stages)):
+    target = draft.call.target
+    found: Iterable[Sizes] = candidates(parts, wide, vectors)
+    if draft.by_mma:
+        found = warp_candidates(parts, wide, vectors, draft.lengths[parts.row], target)
+    least = 0
+    for sizes in found:
+        if draft.asked not in (None, sizes.asked):
             continue
-        if sizes.registers <= sizes.most_registers and sizes.shared <= draft.call.target.most_shared:
+        if sizes.registers <= sizes.most_registers and sizes.shared <= target.most_shared:
             return sizes
-    raise Outside("no tiles of these lengths fit registers and shared memory")
+        least = min(least or sizes.shared, sizes.shared)
+    raise Outside(
+        f"no tiles of these lengths fit {target.most_shared} bytes of shared memory (the smallest take {least}) and "
+        "the registers of a thread"
+    )
 
 
 def vectors_of(parts: Parts) -> dict[str, Node]:
@@ -173,8 +194,8 @@ def mapped(parts: Parts, targets: Sequence[tuple[str, Node]], guarded: Iterable[
 def rewritten(parts: Parts, weight: Node) -> Iterator[Node]:
     """A weight where its condition holds, and in general, with exponentials by base 2."""
     if parts.condition is not None:
-        yield KernelPrinter.by_base_2(assuming(weight, parts.condition, True), parts)
-    yield KernelPrinter.by_base_2(weight, parts)
+        yield by_base_2(assuming(weight, parts.condition, True))
+    yield by_base_2(weight)
 
 
 def _at_home(t: Tile, parts: Parts, sizes: Sizes) -> Tile:
@@ -307,8 +328,10 @@ def pipelined(draft: LevelDraft) -> None:
 
 def cast(draft: LevelDraft) -> None:
     """A producer that loads, and consumers that do everything else. They multiply as they come: in turns they took as
-    long (H200, dQ and dK, dV of 64 and 128 dimensions)."""
+    long (H200, dQ and dK, dV of 64 and 128 dimensions). By mma.sync all threads do everything."""
     _, tiles, _ = draft.settled
+    if draft.by_mma:
+        return
     registers = {"registers of a consumer's thread": CONSUMER}
     draft.tiles = parted(tiles, turns=False, together=True).knows(**registers)
 
@@ -332,9 +355,12 @@ def scheduled(draft: LevelDraft) -> None:
 
 
 def lowered(draft: LevelDraft) -> None:
-    """Statements by wgmma."""
+    """Statements, by wgmma or by mma.sync."""
     parts, tiles, sizes = draft.settled
-    draft.module = KernelPrinter(parts, tiles, sizes, maps_of(parts, sizes)).module()
+    if isinstance(sizes, WarpgroupSizes):
+        draft.module = KernelPrinter(parts, tiles, sizes, maps_of(parts, sizes)).module()
+    elif isinstance(sizes, WarpSizes):
+        draft.module = MmaPrinter(parts, tiles, sizes).module()
 
 
 def maps_of(parts: Parts, sizes: Sizes) -> tuple[Map, ...]:
@@ -363,13 +389,12 @@ def finished(draft: LevelDraft) -> None:
     terms += [length(parts, parts.part[s.tile][1], lengths) for s in parts.sums]
     arrays = [prod(lengths[a] for a in o.axes) * STORAGE[o.dtype] for o in program.operands if not o.number]
     arrays += [prod(lengths[a] for a in r.axes) * STORAGE[r.dtype] for r in program.results]
-    rate = calibration_of(target.name).tensor_cores.rate
+    rate = rate_of(target) if draft.by_mma else calibration_of(target.name).tensor_cores.rate
     busy = -(-tiles // most) * most / tiles  # multiprocessors wait for those with a tile more, or with one at all
     seconds = target.launch + max(2 * pairs * sum(terms) * busy / rate, sum(arrays) / target.reachable)
-    blocks = min(most, tiles)
+    blocks = tiles if draft.by_mma else min(most, tiles)
     reasons = (
-        f"tensor cores: a tile program of {len(terms)} products, {sizes.consumers} warpgroups of 64 rows along "
-        f"{parts.row}, blocks of {sizes.columns} along {parts.stream}, a producer fills {sizes.stages} stages",
+        _described(parts, sizes, len(terms)),
         f"{tiles} tiles shared out among {blocks} blocks",
         f"{sizes.shared} bytes of shared memory for each block",
         *(
@@ -386,8 +411,22 @@ def finished(draft: LevelDraft) -> None:
         choice,
         Kernel(draft.module, Geometry(blocks, sizes.threads)),
         lengths,
-        maps_of(parts, sizes),
+        () if draft.by_mma else maps_of(parts, sizes),
         draft.fixed,
         before=draft.before,
         scratch=scratch,
+    )
+
+
+def _described(parts: Parts, sizes: Sizes, products: int) -> str:
+    """The line of `run.explain()`."""
+    blocks = f"along {parts.row}, blocks of {sizes.columns} along {parts.stream}"
+    if isinstance(sizes, WarpSizes):
+        return (
+            f"tensor cores by mma.sync: a tile program of {products} products, {sizes.warps} warps of "
+            f"{16 * sizes.tall} rows {blocks}, {sizes.stages} stages by cp.async"
+        )
+    return (
+        f"tensor cores: a tile program of {products} products, {sizes.rows // 64} warpgroups of 64 rows {blocks}, a "
+        f"producer fills {sizes.stages} stages"
     )

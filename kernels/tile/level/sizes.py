@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.tile.level.derive import Parts
@@ -16,10 +17,9 @@ ALIGN = 1024
 
 @dataclass(frozen=True)
 class Sizes:
-    """``consumers``: warpgroups of 64 rows each; ``columns``: elements of a block of the stream, of which ``stages``
-    are on their way; ``wide``: lengths of the other axes; ``vectors``: values of the stream that threads compute."""
+    """``columns``: elements of a block of the stream, of which ``stages`` are on their way; ``wide``: lengths of the
+    other axes; ``vectors``: values of the stream that threads compute; ``registers`` of a thread that tiles take."""
 
-    consumers: int
     columns: int
     stages: int
     wide: Mapping[str, int]
@@ -30,11 +30,34 @@ class Sizes:
 
     @property
     def rows(self) -> int:
-        return 64 * self.consumers
+        raise NotImplementedError
 
     @property
     def threads(self) -> int:
-        return 128 * (self.consumers + 1)
+        raise NotImplementedError
+
+    @property
+    def thread_rows(self) -> int:
+        """Rows that a thread has numbers of."""
+        return 2
+
+    @property
+    def shared(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def asked(self) -> tuple[int, int, int]:
+        """What somebody may choose."""
+        raise NotImplementedError
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Who multiplies."""
+        raise NotImplementedError
+
+    def place(self, name: str) -> int:
+        """Where a box lies."""
+        raise NotImplementedError
 
     def length(self, axis: str, parts: Parts) -> int:
         if axis == parts.row:
@@ -47,6 +70,15 @@ class Sizes:
     def is_streamed(self, name: str) -> bool:
         return next(streamed for n, _, streamed in self.boxes if n == name)
 
+    def before(self, name: str) -> int:
+        """Bytes of the boxes before it, of those that stay, or of those of a stage."""
+        at = 0
+        for other, size, streamed in self.boxes:
+            if other == name:
+                return at
+            at += size if streamed == self.is_streamed(name) else 0
+        raise KeyError(name)
+
     @property
     def stage_bytes(self) -> int:
         return sum(size for _, size, streamed in self.boxes if streamed)
@@ -58,6 +90,29 @@ class Sizes:
     @property
     def vector_bytes(self) -> int:
         return 4 * self.columns * self.vectors
+
+
+@dataclass(frozen=True)
+class WarpgroupSizes(Sizes):
+    """``consumers``: warpgroups of 64 rows each."""
+
+    consumers: int = CONSUMERS
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.consumers
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.consumers + 1)
+
+    @property
+    def asked(self) -> tuple[int, int, int]:
+        return self.consumers, self.columns, self.stages
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"consumers": self.consumers}
 
     @property
     def value_warps(self) -> int:
@@ -83,22 +138,18 @@ class Sizes:
         return self.barriers_at + 8 * self.barriers + ALIGN
 
     def place(self, name: str) -> int:
-        """Where a box lies: behind those that stay, or within a stage of its ring."""
-        at = self.stay_bytes if self.is_streamed(name) else 0
-        for other, size, streamed in self.boxes:
-            if other == name:
-                return at
-            if streamed == self.is_streamed(name):
-                at += size * (self.stages if streamed else 1)
-        raise KeyError(name)
+        """Behind those that stay, within a ring of its own."""
+        if not self.is_streamed(name):
+            return self.before(name)
+        return self.stay_bytes + self.stages * self.before(name)
 
 
-def candidates(parts: Parts, wide: Mapping[str, int], vectors: int) -> Iterator[Sizes]:
+def candidates(parts: Parts, wide: Mapping[str, int], vectors: int) -> Iterator[WarpgroupSizes]:
     """Sizes from the best on, whether they fit or not."""
     own = {parts.program.inner.get(a, a): n for a, n in wide.items()}
     for consumers in (CONSUMERS, 1):
         for columns in COLUMNS:
-            base = Sizes(consumers, columns, 2, own, (), vectors, 0)
+            base = WarpgroupSizes(columns, 2, own, (), vectors, 0, consumers=consumers)
             boxes = []
             for b in parts.boxes.values():
                 outer, inner = (base.length(a, parts) for a in b.axes)
