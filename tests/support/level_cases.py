@@ -16,7 +16,9 @@ from redalg.kernels.emulate.tiles import TensorMap, TensorMaps
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.pipeline import by_tiles
 from redalg.kernels.schedule.target import H200, Target
+from redalg.kernels.tile.level.mma_sizes import WarpSizes
 from redalg.kernels.tile.level.passes import LevelDraft
+from redalg.kernels.tile.level.sizes import WarpgroupSizes
 
 SAVED = "s = sum[d](Q[h,i,d]*K[h,j,d]); p = exp(s*scale - lse[h,i]); z = p*(sum[e](G[h,i,e]*V[h,j,e]) - delta[h,i]); "
 CHAIN = "return E = sum[n](relu(sum[k](A[m,k]*B[n,k]))*D[n,l])"
@@ -87,7 +89,8 @@ def arrays_of(name: str, sizes: Mapping[str, int], seed: int = 0) -> dict[str, A
 def emulated(
     draft: LevelDraft, given: Mapping[str, Any], blocks: int = 1, sample: Iterable[int] | None = None, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """What the printed kernel computes, by a sample of its threads; other rows stay NaN. Numbers are not rounded."""
+    """What the printed kernel computes, by a sample of its threads; other rows stay NaN. Numbers are not rounded.
+    `blocks`: of the grid, where they take tiles in turns."""
     planned, parts = draft.planned, draft.parts
     assert planned is not None and parts is not None
     sizes = dict(planned.sizes)
@@ -115,6 +118,7 @@ def emulated(
         {n: View.contiguous(a.shape).strides for n, a in results.items()},
         TensorMaps(tuple(maps)),
     )
+    blocks = planned.fixed["tiles"] if draft.by_mma else blocks
     run(planned.module, arguments, blocks, seed=seed, sample=sample, rounds=False)
     return results
 
@@ -127,8 +131,13 @@ def _reduced(node: Any, env: Mapping[str, Any], axes: tuple[str, ...]) -> Any:
 
 def quads(draft: LevelDraft, rows: Iterable[tuple[int, int, int]] = ((0, 0, 0), (0, 3, 5), (1, 1, 2))) -> set[int]:
     """Threads of some quads (warpgroup, warp, row within the warp's eight), and those that stand for others."""
-    assert draft.sizes is not None
-    consumers = draft.sizes.consumers
+    sizes = draft.sizes
+    assert sizes is not None
+    if isinstance(sizes, WarpSizes):  # values of the stream are read by the first threads
+        firsts = {32 * (warp % sizes.warps) + 4 * r for _, warp, row in rows for r in (0, row)}
+        return {first + k for first in firsts for k in range(4)} | {*range(sizes.columns if sizes.vectors else 0)}
+    assert isinstance(sizes, WarpgroupSizes)
+    consumers = sizes.consumers
     chosen = {q for q in rows if q[0] < consumers} | {(team, 0, 0) for team in range(consumers)}
     firsts = {128 * (team + 1) + 32 * warp + 4 * r for team, warp, row in chosen for r in (0, row)}
     return {first + k for first in firsts for k in range(4)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,24 +70,42 @@ class WarpSizes(Sizes):
 
 def warp_candidates(
     parts: Parts, wide: Mapping[str, int], vectors: int, rows: int, target: Target
-) -> Iterator[WarpSizes]:
-    """Sizes from the best on, whether they fit or not: 32 rows of a warp where tensor cores are so fast that reading
-    shared memory would bind them, were what a warp loads not multiplied twice."""
+) -> list[WarpSizes]:
+    """Sizes from the best on, whether they fit or not: eight warps of a multiprocessor where shared memory has room for
+    them, in two blocks rather than in one; then what reads least of it for a number of a score. `rows`: few of them
+    need no large tiles."""
     own = {parts.program.inner.get(a, a): n for a, n in wide.items()}
-    columns = COLUMNS[1:] if _reads(parts) else COLUMNS
-    shapes = [(8, 2), (4, 2), (8, 1), (4, 1)] if has_large_shared(target) else [(8, 1), (4, 1)]
-    for warps, tall in shapes:
-        if 16 * tall * warps >= 2 * rows and (warps, tall) != (4, 1):
-            continue  # few rows need no large tiles
-        for each in columns:
-            base = WarpSizes(each, 2, own, (), vectors, 0, REGISTERS, warps, tall)
-            boxes, pitches = [], []
-            for b in parts.boxes.values():
-                outer, inner = (base.length(a, parts) for a in b.axes)
-                pitches.append((b.name, pitch_of(2 * inner)))
-                boxes.append((b.name, pitch_of(2 * inner) * outer, b.streamed))
-            held = tall * _held(parts, base) // 4
-            yield replace(base, boxes=tuple(boxes), pitches=tuple(pitches), registers=held)
+    tall = (2, 1) if has_large_shared(target) else (1,)
+    found = [
+        _sized(parts, WarpSizes(each, 2, own, (), vectors, 0, REGISTERS, warps, t))
+        for warps in (8, 4)
+        for t in tall
+        for each in (COLUMNS[1:] if _reads(parts) else COLUMNS)
+        if (warps, t) == (4, 1) or 16 * t * warps < 2 * rows
+    ]
+
+    def rank(s: WarpSizes) -> tuple[float, ...]:
+        return -min(8, s.warps * resident(s, target)), _read(parts, s), -s.columns, s.warps
+
+    return sorted(found, key=rank)
+
+
+def _sized(parts: Parts, base: WarpSizes) -> WarpSizes:
+    boxes, pitches = [], []
+    for b in parts.boxes.values():
+        outer, inner = (base.length(a, parts) for a in b.axes)
+        pitches.append((b.name, pitch_of(2 * inner)))
+        boxes.append((b.name, pitch_of(2 * inner) * outer, b.streamed))
+    held = base.tall * _held(parts, base) // 4
+    return replace(base, boxes=tuple(boxes), pitches=tuple(pitches), registers=held)
+
+
+def _read(parts: Parts, sizes: WarpSizes) -> float:
+    """Bytes that a warp reads of shared memory for a number of a score: of left operands once for all columns of a
+    block, of right ones once for all rows of the warp."""
+    terms = sum(sizes.length(s.over, parts) for s in parts.scores)
+    columns = sum(sizes.length(parts.part[s.tile][1], parts) for s in parts.sums)
+    return 2 * terms / sizes.columns + 2 * (terms + columns) / (16 * sizes.tall)
 
 
 def _held(parts: Parts, sizes: Sizes) -> int:
