@@ -2,7 +2,8 @@
 
 Every warp of a block multiplies and maps 16 rows, or 32, with the tiles that all of them copy: while one block of the
 stream is worked on, the next one is on its way (cp.async), and one barrier a block says that it is there and that the
-stage of the last one is free. Values of the stream are read a block ahead, too, and written behind its products.
+stage of the last one is free. Values of the stream are read a block ahead, too, and written behind its
+first product.
 """
 
 from __future__ import annotations
@@ -50,12 +51,8 @@ class MmaPrinter(TileKernel):
     # --- where operands lie ------------------------------------------------------------------------------------------
 
     def places(self) -> None:
-        """The lane's addresses for ldmatrix, by how products read a box; where the batch begins in memory."""
-        self.out.comment("Operands: where the batch begins in memory, and the lane's addresses for ldmatrix.")
-        for b in self.parts.boxes.values():
-            strides = {a: self.access.stride(b.leaf.attr.name, d) for d, a in enumerate(b.leaf.attr.axes)}
-            others = [f"i_{axis_name(a)} * {s}" for a, s in strides.items() if a not in b.axes]
-            self.out(f"{operand_name(b.name)}_begin = {' + '.join(others) or 'i64(0)'}")
+        """The lane's addresses for ldmatrix, by how products read a box."""
+        self.out.comment("The lane's addresses for ldmatrix.")
         made = set()
         for op in (x for x in inner(self.body) if isinstance(x, Mma)):
             for tile, how in ((op.left, "left"), (op.right, self.reading(op))):
@@ -79,11 +76,15 @@ class MmaPrinter(TileKernel):
         if op.tile not in self.tiles.ring:
             b, size = self.parts.boxes[op.tile], self.access.size(self.parts.row)
             step = self.stride(b, self.parts.row)
-            first = f"{operand_name(b.name)}_begin + {self.row}_first * {step}"
-            self.copied(b, "", f"{first}, {step}, {size} - {self.row}_first, t")
+            self.copied(b, "", f"{self.begin(b)}{self.row}_first * {step}, {step}, {size} - {self.row}_first, t")
 
     def stride(self, b: Box, axis: str) -> str:
         return self.access.stride(b.leaf.attr.name, b.leaf.attr.axes.index(axis))
+
+    def begin(self, b: Box) -> str:
+        """Where the batch begins in memory, and a plus."""
+        others = [a for a in b.leaf.attr.axes if a not in b.axes]
+        return "".join(f"i_{axis_name(a)} * {self.stride(b, a)} + " for a in others)
 
     def copied(self, b: Box, stage: str, given: str) -> None:
         s, name = self.sizes, f"load_{operand_name(b.name)}"
@@ -97,16 +98,17 @@ class MmaPrinter(TileKernel):
         """Start copying a block of the stream, if there is one, and read its values."""
         out, p, size = self.out, self.parts, self.access.size(self.parts.stream)
         out(f"prefetch_block = {block}")
+        # Asked anew, so that no register holds from block to block what follows from it.
+        out(*(f"i_{axis_name(a)} = opaque(i_{axis_name(a)})" for a in p.batch))
         with out.block("if prefetch_block <= last:"):
             for b in (b for b in p.boxes.values() if b.streamed):
-                begin, left = f"{operand_name(b.name)}_begin", f"{size} - prefetch_block * COLUMNS"
-                # Asked anew, so that no register holds from block to block what follows from it.
+                begin, left = self.begin(b), f"{size} - prefetch_block * COLUMNS"
                 if b.axes[1] == p.stream:
                     step, terms = self.stride(b, b.axes[0]), self.sizes.length(b.axes[0], p)
-                    given = f"{begin} + prefetch_block * COLUMNS, {step}, {terms}, this_thread(), ({left}) // {EACH}"
+                    given = f"{begin}prefetch_block * COLUMNS, {step}, {terms}, this_thread(), ({left}) >> 3"
                 else:
                     step = self.stride(b, p.stream)
-                    given = f"{begin} + prefetch_block * (COLUMNS * {step}), {step}, {left}, this_thread()"
+                    given = f"{begin}prefetch_block * (COLUMNS * {step}), {step}, {left}, this_thread()"
                 self.copied(b, stage, given)
         out("cp_async_commit()")
         if self.vectors:
@@ -128,13 +130,17 @@ class MmaPrinter(TileKernel):
 
     def loop(self, op: For) -> None:
         out, s = self.out, self.stream
+        first = next(x for x in op.body if isinstance(x, Mma))
         out.comment("Prologue of the pipeline: the first block is on its way.")
         self.fetch("low", "")
         self.written("")
         out("read_at = opaque(0)", "block = opaque(low)")
         with out.block("while block <= last:"):
             out(f"{s}_first = block * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
-            self.consume(op.body)
+            for x in op.body:
+                self.consume((x,))
+                if x is first:
+                    self.written(f" + {self.other}")
             out("block = opaque(block + 1)")
 
     def wait(self, op: Wait) -> None:
@@ -154,7 +160,6 @@ class MmaPrinter(TileKernel):
 
     def arrive(self, op: Arrive) -> None:
         if self.tiles.ring & set(op.tiles):
-            self.written(f" + {self.other}")
             self.out(f"read_at = opaque({self.other[1:-1]})")
 
     # --- products and maps -------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import Any
 from redalg.graph.node import walk
 from redalg.kernels.ir.tensor_cores import pitch_of
 from redalg.kernels.schedule.target import RESERVED, Target
-from redalg.kernels.tile.level.derive import Parts
+from redalg.kernels.tile.level.derive import Parts, assuming
 from redalg.kernels.tile.level.sizes import Sizes
 from redalg.kernels.tile.mma_sync_plan import has_large_shared
 
-REGISTERS = 208  # of a thread, of 255, for tiles
+REGISTERS = 192  # of a thread, of 255, for tiles
 COLUMNS = (64, 32, 16)  # of a block of the stream
 
 
@@ -74,13 +74,14 @@ def warp_candidates(
     """Sizes from the best on, whether they fit or not: eight warps of a multiprocessor where shared memory has room for
     them, in two blocks rather than in one; then what reads least of it for a number of a score. `rows`: few of them
     need no large tiles."""
+    columns, most = (COLUMNS[1:], REGISTERS - 32) if _places(parts) else (COLUMNS, REGISTERS)
     own = {parts.program.inner.get(a, a): n for a, n in wide.items()}
     tall = (2, 1) if has_large_shared(target) else (1,)
     found = [
-        _sized(parts, WarpSizes(each, 2, own, (), vectors, 0, REGISTERS, warps, t))
+        _sized(parts, WarpSizes(each, 2, own, (), vectors, 0, most, warps, t))
         for warps in (8, 4)
         for t in tall
-        for each in (COLUMNS[1:] if _reads(parts) else COLUMNS)
+        for each in columns
         if (warps, t) == (4, 1) or 16 * t * warps < 2 * rows
     ]
 
@@ -96,7 +97,7 @@ def _sized(parts: Parts, base: WarpSizes) -> WarpSizes:
         outer, inner = (base.length(a, parts) for a in b.axes)
         pitches.append((b.name, pitch_of(2 * inner)))
         boxes.append((b.name, pitch_of(2 * inner) * outer, b.streamed))
-    held = base.tall * _held(parts, base) // 4
+    held = base.tall * _held(parts, base) // 2
     return replace(base, boxes=tuple(boxes), pitches=tuple(pitches), registers=held)
 
 
@@ -109,18 +110,17 @@ def _read(parts: Parts, sizes: WarpSizes) -> float:
 
 
 def _held(parts: Parts, sizes: Sizes) -> int:
-    """Numbers of two rows, four threads each: of sums, of scores and weights beside them, and of weights as products
-    read them while others are still to be made."""
-    several = len(parts.weights) > 1
+    """Numbers of a row that four threads share: of sums, of scores and weights beside them."""
     tiles = max(len(parts.scores), len(parts.weights)) * sizes.columns
-    sums = sum(sizes.length(parts.part[s.tile][1], parts) for s in parts.sums)
-    return 2 * (sums + tiles) + sizes.columns * several
+    return tiles + sum(sizes.length(parts.part[s.tile][1], parts) for s in parts.sums)
 
 
-def _reads(parts: Parts) -> bool:
-    """Whether weights read tensors of their own along both axes, whose addresses take registers, too."""
+def _places(parts: Parts) -> bool:
+    """Whether weights depend on where an element is, apart from the condition: positions and addresses take registers,
+    too."""
+    whole = (w if parts.condition is None else assuming(w, parts.condition, True) for w in parts.weights.values())
     both = {parts.row, parts.stream}
-    return any(n.op == "tensor" and both <= n.axes for w in parts.weights.values() for n in walk(w))
+    return any(n.op == "index" or n.op == "tensor" and both <= n.axes for w in whole for n in walk(w))
 
 
 def resident(sizes: Sizes, target: Target) -> int:

@@ -227,7 +227,8 @@ def skipped(draft: LevelDraft) -> None:
 def ordered(draft: LevelDraft) -> None:
     """Which products run under which maps: what one score alone decides is mapped while the next ones are multiplied,
     and the next weights while sums take the first ones. Between blocks nothing is under way: ptxas serialises products
-    whose accumulators a loop carries; the other warpgroup multiplies meanwhile."""
+    whose accumulators a loop carries; the other warpgroup multiplies meanwhile. By mma.sync nothing runs under a map,
+    and a score is multiplied where it is read, so that no register holds it before."""
     parts, tiles, _ = draft.settled
     loop = loop_of(tiles.bodies["all"])
     early = early_map(parts)
@@ -242,6 +243,8 @@ def ordered(draft: LevelDraft) -> None:
     for targets, guarded in _maps(parts, whole, early, held):
         body.append(mapped(parts, targets, guarded))
         body += _multiplied(guarded, sums)
+    if draft.by_mma:
+        body = _late(body, scores)
     found = tuple(replace(op, body=tuple(body)) if op is loop else op for op in tiles.bodies["all"])
     draft.tiles = replace(tiles, tiles=held).with_body(found)
 
@@ -267,6 +270,15 @@ def _maps(
     rest = tuple((w, substitute(n, dict(known), raw=True)) for w, n in whole.targets if w not in done)
     if rest:
         yield rest, [w for w, _ in rest]
+
+
+def _late(body: Sequence[Op], scores: Sequence[Mma]) -> list[Op]:
+    """Scores right before what reads them."""
+    found: list[Op] = []
+    for op in (op for op in body if op not in scores):
+        found += [s for s in scores if s.tile in op.reads and s not in found]
+        found.append(op)
+    return found
 
 
 def _loads_in_order(loop: For, scores: list[Mma]) -> list[Load]:
