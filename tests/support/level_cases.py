@@ -33,6 +33,12 @@ TEXTS = {  # hand-written gradients of attention with saved statistics, and chai
         "dK = scale*sum[i](z*Q[h,i,d]); dV = sum[i](p*G[h,i,e]); return dK, dV",
         "i",
     ),
+    "dQ lengths": (  # of every head, and several heads of queries for one of keys
+        "tensors Q[h,g,i,d], K[h,j,d], V[h,j,e], G[h,g,i,e], lse[h,g,i], delta[h,g,i], n[h] integer, scale; "
+        "s = sum[d](Q[h,g,i,d]*K[h,j,d]); p = exp(where(index[j] < n[h], s*scale, -oo) - lse[h,g,i]); "
+        "z = p*(sum[e](G[h,g,i,e]*V[h,j,e]) - delta[h,g,i]); return dQ = scale*sum[j](z*K[h,j,d])",
+        "j",
+    ),
     "chain": (CHAIN, "n"),
     "chain across": ("return E = sum[n](relu(sum[k](A[m,k]*B[k,n]))*D[l,n])", "n"),
 }
@@ -53,8 +59,12 @@ def form_of(name: str) -> Any:
 
 
 def dtypes_of(name: str, kind: str = "bfloat16") -> dict[str, Any]:
+    wide = {"n": "int64", "mask": "bool"}
     narrow = lambda n: n.isupper() or n == "grad_O"  # noqa: E731
-    return {t.name: (kind if narrow(t.name) else "float32") if t.axes else float for t in spec_of(name).tensors}
+    return {
+        t.name: wide.get(t.name, kind if narrow(t.name) else "float32") if t.axes else float
+        for t in spec_of(name).tensors
+    }
 
 
 def drafted(
@@ -63,10 +73,12 @@ def drafted(
     kind: str = "bfloat16",
     dump_after: str | None = None,
     target: Target = H200,
+    views: Mapping[str, View] | None = None,
     **more: Any,
 ) -> LevelDraft:
-    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in spec_of(name).tensors if t.axes}
-    return by_tiles(form_of(name), dtypes_of(name, kind), views, target, dump_after, **more)
+    """`views`: of tensors that are not contiguous."""
+    usual = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in spec_of(name).tensors if t.axes}
+    return by_tiles(form_of(name), dtypes_of(name, kind), usual | dict(views or {}), target, dump_after, **more)
 
 
 def arrays_of(name: str, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
@@ -76,13 +88,21 @@ def arrays_of(name: str, sizes: Mapping[str, int], seed: int = 0) -> dict[str, A
         t.name: rng.standard_normal([sizes[a] for a in t.axes]).astype(np.float32) if t.axes else 0.3
         for t in spec_of(name).tensors
     }
-    scores = None if "Q" not in made else np.einsum("hid,hjd->hij", made["Q"], made["K"]) * made.get("scale", 1.0)
+    made |= {n: made[n] > -1 for n in ("mask",) if n in made}  # most of them
+    made |= {n: np.arange(len(made[n])) * sizes["j"] // 2 for n in ("n",) if n in made}  # from none on
+    scores = (
+        None
+        if np.ndim(made.get("Q")) != 3
+        else np.einsum("hid,hjd->hij", made["Q"], made["K"]) * made.get("scale", 1.0)
+    )
     if scores is not None:
         top = scores.max(-1)
         total = np.exp(scores - top[..., None]).sum(-1)
         made |= {"max1": top, "sum2": total, "lse": top + np.log(total)}
     return {
-        n: np.float32(x) if np.ndim(x) else x for n, x in made.items() if n in {t.name for t in spec_of(name).tensors}
+        n: np.float32(x) if np.ndim(x) and x.dtype.kind == "f" else x
+        for n, x in made.items()
+        if n in {t.name for t in spec_of(name).tensors}
     }
 
 

@@ -52,7 +52,7 @@ GEMMS: dict[str, tuple[Any, ...]] = {  # text, lengths, options
 }
 CHAIN = {"m": 16, "k": 1024, "n": 2048, "l": 1024}
 GRADIENT = {"h": 2, "i": 512, "j": 512, "d": 64, "e": 64}
-PROGRAMS = (*CASCADES, *GEMMS, "chain", "dK dV")
+PROGRAMS = (*CASCADES, *GEMMS, "chain", "dK dV", "dK dV by mma.sync")
 ORDERING = (Wait, Arrive, Free, Meet, Own, Exchange, PingPong, Written, Count, Prepare, Reset)
 MEANT = (Load, Clear, Convert, Store)  # that compute, and that something needs
 
@@ -62,8 +62,8 @@ def program(name: str) -> TileProgram:
     if name in CASCADES:
         made = class_of(CASCADES[name], Qr="bfloat16", Kr="bfloat16")
         return scheduled(*planned(made, *((64, 384) if name == "wide" else (128,))))
-    if name == "dK dV":
-        tiles = drafted(name, GRADIENT).tiles
+    if name.startswith("dK dV"):
+        tiles = drafted("dK dV", GRADIENT, schedule="mma" if "mma.sync" in name else "tensor").tiles
         assert tiles is not None
         return tiles
     found: list[TileProgram] = []

@@ -8,20 +8,23 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.explore import kernel
+from redalg.kernels.ir.layouts import View
 from redalg.kernels.pipeline import TILES
 from redalg.kernels.programs import run_passes
+from redalg.kernels.schedule.target import A100, L40S, Target
 from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level.check import broken
 from redalg.kernels.tile.level.program import Arrive, For, Home, Load, Mma, Op, TileProgram, Wait, inner
 from tests.support.level_cases import TEXTS, arrays_of, drafted, emulated, form_of, quads, spec_of
 from tests.support.tile_programs import Interpreter
 
-SIZES = {"h": 2, "i": 141, "j": 67, "d": 32, "e": 48, "m": 141, "n": 72, "k": 32, "l": 48}
+SIZES = {"h": 2, "g": 2, "i": 141, "j": 67, "d": 32, "e": 48, "m": 141, "n": 72, "k": 32, "l": 48}
 NAMES = (*TEXTS, "attention Q", "attention K", "attention_causal Q", "attention_causal K", "attention_window K")
 
 
 def expected(name: str, given: dict[str, object]) -> dict[str, np.ndarray]:
-    wide = {n: np.asarray(x, np.float64) if np.ndim(x) else x for n, x in given.items()}
+    wide = {n: np.asarray(x, np.float64) if np.ndim(x) and x.dtype.kind == "f" else x for n, x in given.items()}
     found = ra.reference(spec_of(name), **wide)
     return found if isinstance(found, dict) else {next(iter(spec_of(name).outputs)): found}
 
@@ -35,13 +38,14 @@ def given_of(name: str, seed: int = 1) -> dict[str, object]:
     return made | {n: 5 for n in made if n in ("w", "window")}
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n in TEXTS or n.startswith("attention")])
-def test_every_program_runs_whole_tiles_at_a_time(name: str) -> None:
+@pytest.mark.parametrize("schedule", ["tensor", "mma"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_program_runs_whole_tiles_at_a_time(name: str, schedule: str) -> None:
     """After the first placement, and after all passes: what is not waited for is NaN."""
     given, sizes = given_of(name), sizes_of(name)
     want = expected(name, given)
     for until in ("skip", "order", ""):
-        draft = drafted(name, sizes)
+        draft = drafted(name, sizes, schedule=schedule)
         if until == "skip":
             draft.tiles = None
             run_passes(TILES, draft, until="order")
@@ -61,6 +65,38 @@ def test_the_printed_kernel_computes_the_definition(name: str) -> None:
         there, want = ~np.isnan(x), expected(name, given)[output]
         assert there.sum() > 400
         np.testing.assert_allclose(x[there], want[there], atol=2e-5 * np.abs(want).max())
+
+
+MMA = ("dQ", "dK dV", "dQ lengths", "attention_causal Q", "attention_window K", "attention_softcap K", "chain across")
+
+
+@pytest.mark.parametrize("target", [A100, L40S], ids=lambda t: t.name)
+@pytest.mark.parametrize("name", MMA)
+def test_the_same_by_mma_sync(name: str, target: Target) -> None:
+    """By the sizes that each device takes, and none of the shared memory that the smaller one lacks."""
+    given, sizes = given_of(name), sizes_of(name)
+    draft = drafted(name, sizes, target=target)
+    assert draft.planned is not None and "mma.sync" in draft.planned.choice.reasons[0] and not draft.planned.maps
+    assert draft.sizes is not None and draft.sizes.shared <= target.most_shared
+    for output, x in emulated(draft, given, sample=quads(draft), seed=3).items():
+        there, want = ~np.isnan(x), expected(name, given)[output]
+        assert there.sum() > 400
+        np.testing.assert_allclose(x[there], want[there], atol=2e-5 * np.abs(want).max())
+        if name == "dQ lengths":
+            assert there[0].any() and not x[0][there[0]].any()  # a stream of no element
+
+
+def test_what_does_not_fit_says_so() -> None:
+    """Two sums of 256 columns are more than the registers of a thread, and rows that end within a copy are read as
+    they lie by the copy engine alone; `explain()` tells."""
+    with pytest.raises(Outside, match="no tiles of these lengths fit 101376 bytes of shared memory"):
+        drafted("dK dV", SIZES | {"d": 256, "e": 256}, target=L40S)
+    with pytest.raises(Outside, match="rows of B end within 16 bytes: n has length 67"):
+        drafted("chain across", SIZES | {"n": 67}, views={"B": View((32, 67), (72, 1), 16)}, target=A100)
+    lengths = {"h": 2, "i": 512, "j": 512, "d": 256, "e": 256}
+    with pytest.warns(UserWarning, match="slow"):
+        found = kernel(form_of("dK dV"), lengths, "L40S", "bfloat16")
+    assert any("not on tensor cores: no tiles of these lengths fit" in line for line in found.reasons)
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redalg.kernels.launch.ptx import _report, assemble, ptxas
+from redalg.kernels.schedule.target import A100, L40S, Target
 from tests.support.level_cases import drafted
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="ptxas is not installed (the package nvidia-cuda-nvcc)")
@@ -18,6 +19,17 @@ def test_products_overlap_and_registers_suffice(name: str, d: int) -> None:
     found = assemble(drafted(name, SIZES | dict.fromkeys("dekl", d)).module, (9, 0))
     assert not found.serialised and found.registers <= 168
     assert found.spill_stores + found.spill_loads <= SPILT.get((name, d), 0)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(
+    "name", ["attention_causal Q", "attention_causal K", "attention_softcap K", "attention_alibi Q"]
+)
+@pytest.mark.parametrize("target", [A100, L40S], ids=lambda t: t.name)
+def test_by_mma_sync_nothing_is_spilt(target: Target, name: str, d: int) -> None:
+    found = assemble(drafted(name, SIZES | dict.fromkeys("dekl", d), target=target).module, target.cc)
+    assert found.registers <= 255 and found.spill_stores + found.spill_loads == 0
 
 
 def test_a_warning_of_serialised_products_is_read() -> None:
