@@ -357,7 +357,7 @@ def by_tiles(
     target: Target,
     dump_after: str | None = None,
     asked: tuple[int, int, int] | None = None,
-    schedule: str = TENSOR,
+    schedule: str | None = TENSOR,
 ) -> LevelDraft:
     """The draft of a tile program for arrays of these dtypes, shapes and strides, whatever `plan` would take.
 

@@ -1,10 +1,11 @@
 """Attention's gradients by tile programs, beside torch's: checked against float64, then timed by events.
 
-    python -m benchmarks.gpu.backward check NAME          # one spec of a gradient, in a process of its own
-    python -m benchmarks.gpu.backward time [--only WORD]  # a line of JSON for every cell
+    python -m benchmarks.gpu.backward check causal|dense D KIND [mma]  # in a process of its own
+    python -m benchmarks.gpu.backward time ["N D causal|dense"]         # a line of JSON for every cell
 
 TFLOP/s are counted twice: of the products that a kernel computes (dQ three, dK with dV four), and, for both together,
-of the five that one kernel would need. A causal cell counts half.
+of the five that one kernel would need. A causal cell counts half. Ours by wgmma and, as "mma", by mma.sync: variants of
+sizes, and "mma" alone as it is chosen.
 """
 
 from __future__ import annotations
@@ -28,6 +29,20 @@ VARIANTS = {  # head dimension, tensor -> warpgroups, columns of a block, stages
     (64, "Q"): ((2, 128, 4), (2, 64, 4)),
     (64, "K"): ((2, 64, 4), (2, 64, 3)),
 }
+MMA = {  # by mma.sync -> warps, times 16 rows of one, columns of a block
+    (128, "Q"): ((4, 2, 32), (8, 1, 64), (8, 2, 32)),
+    (128, "K"): ((4, 1, 64), (8, 1, 64), (8, 1, 32)),
+    (64, "Q"): ((4, 2, 64), (8, 1, 64), (8, 2, 64)),
+    (64, "K"): ((4, 2, 32), (8, 1, 64), (8, 2, 32)),
+}
+Sizes = tuple[int, int, int] | None
+
+
+def ways(d: int, tensor: str) -> Iterator[tuple[str, str, Sizes]]:
+    """Variants of a kernel of ours: a name, the schedule, sizes."""
+    yield from ((f"{tensor} {asked}", "tensor", asked) for asked in VARIANTS[d, tensor])
+    yield f"{tensor} mma", "mma", None
+    yield from ((f"{tensor} mma {asked}", "mma", asked) for asked in MMA[d, tensor])
 
 
 def forms(causal: bool) -> tuple[Any, Any]:
@@ -74,7 +89,7 @@ def expected(a: dict[str, Any], head: int, causal: bool) -> dict[str, tuple[Any,
     }
 
 
-def check(causal: bool, d: int, kind: torch.dtype) -> None:
+def check(causal: bool, d: int, kind: torch.dtype, schedule: str = "tensor") -> None:
     """Every gradient within a bound of roundings: of weights and results, and float32 sums of scores."""
     for rows, keys in ((1000, 1000), (512, 256), (131, 67)):
         if causal and rows != keys:
@@ -82,7 +97,7 @@ def check(causal: bool, d: int, kind: torch.dtype) -> None:
         a = arrays(3, rows, keys, d, causal, kind)
         step = 2.0**-8 if kind is torch.bfloat16 else 2.0**-11
         for form in forms(causal):
-            run = form.compile("cuda", schedule="tensor")
+            run = form.compile("cuda", schedule=schedule)
             found = run(**given(form, a))
             found = found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
             assert "tile program" in run.planned.choice.reasons[0], run.planned.choice.reasons
@@ -92,7 +107,8 @@ def check(causal: bool, d: int, kind: torch.dtype) -> None:
                     want, size = expected(a, head, causal)[name]
                     bound = step * (size + want.abs()) + 2.0**-12 * size.max()
                     worst = max(worst, float(((x[head].double() - want).abs() / bound).max()))
-                print(f"check causal={causal} d={d} {kind} {rows}x{keys} {name}: {worst:.3f} of the bound", flush=True)
+                what = f"{schedule} causal={causal} d={d} {kind} {rows}x{keys} {name}"
+                print(f"check {what}: {worst:.3f} of the bound", flush=True)
                 assert worst <= 1.0
 
 
@@ -118,16 +134,16 @@ def by_operator(causal: bool) -> None:
 class Asked:
     """Plans of the sizes that are asked for."""
 
-    def __init__(self, asked: tuple[int, int, int] | None) -> None:
-        self.asked = asked
+    def __init__(self, schedule: str, asked: Sizes) -> None:
+        self.schedule, self.asked = schedule, asked
 
     def __call__(self, form: Any, dtypes: Any, views: Any, target: Any, *_: Any, **__: Any) -> Any:
-        return by_tiles(form, dtypes, views, target, asked=self.asked).planned
+        return by_tiles(form, dtypes, views, target, asked=self.asked, schedule=self.schedule).planned
 
 
-def launches(form: Any, held: dict[str, Any], asked: tuple[int, int, int] | None) -> Callable[[], Any]:
-    cuda_run.plan = Asked(asked)
-    run, own = form.compile("cuda", schedule="tensor"), given(form, held)
+def launches(form: Any, held: dict[str, Any], schedule: str, asked: Sizes) -> Callable[[], Any]:
+    cuda_run.plan = Asked(schedule, asked)
+    run, own = form.compile("cuda", schedule=schedule), given(form, held)
     run(**own)
     return lambda: run(**own)
 
@@ -171,21 +187,22 @@ def cells(only: str = "") -> Iterator[dict[str, Any]]:
         product = 2 * heads * n * n * d / (2 if causal else 1)
         calls: dict[str, Callable[[], Any]] = {}
         for form, tensor in zip(forms(causal), "QK", strict=True):
-            for asked in VARIANTS[d, tensor]:
+            for name, schedule, asked in ways(d, tensor):
                 try:
-                    calls[f"{tensor} {asked}"] = launches(form, held, asked)
+                    calls[name] = launches(form, held, schedule, asked)
                 except Exception as problem:
-                    print(f"left out: {tensor} {asked}: {str(problem)[:200]}", flush=True)
+                    print(f"left out: {name}: {str(problem)[:200]}", flush=True)
         for name, backend in (("cudnn", backends.CUDNN_ATTENTION), ("flash", backends.FLASH_ATTENTION)):
             call = torch_backward(held, causal, backend)
             calls |= {name: call} if call else {}
         times = raced(calls)
-        best = {t: min(v for k, v in times.items() if k.startswith(t + " ")) for t in "QK"}
+        best = {t: min(v for k, v in times.items() if k.startswith(f"{t} (")) for t in "QK"}
         rates = {}
         for name, t in times.items():
             count = {"Q": 3, "K": 4}.get(name[0], 5)
             rates[name] = round(count * product / t / 1e12, 1)
         rates["dQ + dK,dV, five products"] = round(5 * product / sum(best.values()) / 1e12, 1)
+        rates["the same by mma.sync"] = round(5 * product / (times["Q mma"] + times["K mma"]) / 1e12, 1)
         yield {
             "cell": f"({heads},{n},{d}) {'causal' if causal else 'dense'}",
             "device": torch.cuda.get_device_name(),
@@ -198,13 +215,13 @@ def main(words: list[str]) -> None:
     torch.manual_seed(int.from_bytes(__import__("os").urandom(4), "little"))
     if words[0] == "check":
         causal, d, kind = words[1] == "causal", int(words[2]), getattr(torch, words[3])
-        check(causal, d, kind)
+        check(causal, d, kind, *words[4:])
         return
     if words[0] == "warm":  # compile variants, which are kept on disk
         causal, d, tensor = words[1] == "causal", int(words[2]), words[3]
         held, form = arrays(2, 256, 256, d, causal, torch.bfloat16), forms(causal)["QK".index(tensor)]
-        for asked in VARIANTS[d, tensor]:
-            launches(form, held, asked)
+        for _, schedule, asked in ways(d, tensor):
+            launches(form, held, schedule, asked)
         torch.cuda.synchronize()
         return
     if words[0] == "operator":

@@ -167,7 +167,7 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None, tf32: b
     summed = _summed(program, p, products[0])
     if summed is not None:
         products = with_values_first(program, products, summed.values)
-        if _type(program, summed.values) == "float16" and not _bounded(summed.weight):
+        if _type(program, summed.values) == "float16" and not is_bounded(summed.weight):
             raise Outside("weights that may be larger than 1 are not rounded to float16")
     value, missing, guarded = _value(scores, folds(p), summed)
     _require_positions(p, value, guarded)
@@ -320,20 +320,20 @@ def _type(program: Program, leaf: Node) -> str:
 def weights_type(dtype: str, weight: Node) -> str:
     """The type in which weights multiply a tensor: its own, float16 for 8 bits where they are at most 1."""
     if dtype in NARROW:
-        return "float16" if _bounded(weight) else "bfloat16"
+        return "float16" if is_bounded(weight) else "bfloat16"
     return TF32 if dtype == "float32" else dtype
 
 
-def _bounded(weight: Node) -> bool:
+def is_bounded(weight: Node) -> bool:
     """Whether a weight is known to be at most 1: what is relative to an anchor, and functions that are bounded."""
     if weight.op == "exp":
         return any(n.op == "state" for n in walk(weight))
     if weight.op == "const":
         return bool(abs(weight.attr) <= 1)
     if weight.op == "mul":
-        return all(_bounded(a) for a in weight.args)
+        return all(is_bounded(a) for a in weight.args)
     if weight.op == "where":
-        return all(_bounded(a) for a in weight.args[1:])
+        return all(is_bounded(a) for a in weight.args[1:])
     row = FUNCTIONS.get(weight.op)
     return row is not None and row.direction != 0 and all(-1 <= v <= 1 for v in row.limits)
 

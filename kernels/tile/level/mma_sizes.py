@@ -68,9 +68,7 @@ class WarpSizes(Sizes):
         return self.before(name) + self.stay_bytes * self.is_streamed(name)
 
 
-def warp_candidates(
-    parts: Parts, wide: Mapping[str, int], vectors: int, rows: int, target: Target
-) -> list[WarpSizes]:
+def warp_candidates(parts: Parts, wide: Mapping[str, int], vectors: int, rows: int, target: Target) -> list[WarpSizes]:
     """Sizes from the best on, whether they fit or not: eight warps of a multiprocessor where shared memory has room for
     them, in two blocks rather than in one; then what reads least of it for a number of a score. `rows`: few of them
     need no large tiles."""

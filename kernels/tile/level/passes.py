@@ -42,6 +42,7 @@ from redalg.kernels.tile.level.program import Map as MapOp
 from redalg.kernels.tile.level.schedule import parted, waited
 from redalg.kernels.tile.level.sizes import Sizes, WarpgroupSizes, candidates
 from redalg.kernels.tile.level.wgmma import KernelPrinter
+from redalg.kernels.tile.match import is_bounded
 from redalg.kernels.tile.mma_sync_plan import rate_of
 from redalg.kernels.tile.plan import CONSUMER, EXACT
 
@@ -102,11 +103,18 @@ def tiled(draft: LevelDraft) -> None:
     draft.parts = parts = taken_apart(draft.program, lengths, call.views)
     if call.schedule is None and lengths[parts.row] * lengths[parts.stream] < 1 << 12:
         raise Outside("it is too small for tiles")
+    if call.schedule is None and parts.dtype == "float16" and any(map(_grows, parts.weights.values())):
+        raise Outside("weights that may be larger than 1 are not rounded to float16")
     if max(lengths[parts.row], lengths[parts.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
     for box in parts.boxes.values():
         _require_box(parts, box.name, draft)
     draft.tiles = derived(parts)
+
+
+def _grows(weight: Node) -> bool:
+    """Whether a weight is as large as the one score that it reads may be."""
+    return len(_read(weight)) == 1 and not is_bounded(weight) and not any(n.op == "exp" for n in walk(weight))
 
 
 def _require_box(parts: Parts, name: str, draft: LevelDraft) -> None:

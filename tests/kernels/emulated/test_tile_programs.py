@@ -20,6 +20,7 @@ from tests.support.level_cases import TEXTS, arrays_of, drafted, emulated, form_
 from tests.support.tile_programs import Interpreter
 
 SIZES = {"h": 2, "g": 2, "i": 141, "j": 67, "d": 32, "e": 48, "m": 141, "n": 72, "k": 32, "l": 48}
+LARGE = dict.fromkeys("ijmn", 4096) | {"h": 2} | dict.fromkeys("dekl", 64)
 NAMES = (*TEXTS, "attention Q", "attention K", "attention_causal Q", "attention_causal K", "attention_window K")
 
 
@@ -97,6 +98,17 @@ def test_what_does_not_fit_says_so() -> None:
     with pytest.warns(UserWarning, match="slow"):
         found = kernel(form_of("dK dV"), lengths, "L40S", "bfloat16")
     assert any("not on tensor cores: no tiles of these lengths fit" in line for line in found.reasons)
+
+
+def test_weights_that_grow_with_their_score_are_not_rounded_to_float16_unasked() -> None:
+    """As of cascades: a relu's may be more than 65504. Gradients' weights are small as their scores are."""
+    for name, taken in (("chain", False), ("attention_relu K", False), ("dK dV", True), ("attention_sigmoid K", True)):
+        for schedule in ("tensor", "mma", None):
+            if taken or schedule is not None:
+                drafted(name, LARGE, "float16", schedule=schedule)
+                continue
+            with pytest.raises(Outside, match="not rounded to float16"):
+                drafted(name, LARGE, "float16", schedule=schedule)
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
