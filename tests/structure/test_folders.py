@@ -82,6 +82,8 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
         "redalg.kernels.rows.kernel.Kernel",
         "redalg.kernels.rows.outer.OuterKernel",
         "redalg.kernels.tile.kernel.TensorKernel",
+        "redalg.kernels.tile.level.elements.TileKernel",
+        "redalg.kernels.tile.level.mma.MmaPrinter",
         "redalg.kernels.tile.level.wgmma.KernelPrinter",
         "redalg.pictures.trees._Column",
         "redalg.streaming.tapes.build.Builder",

@@ -107,8 +107,9 @@ def tiled(draft: LevelDraft) -> None:
         raise Outside("weights that may be larger than 1 are not rounded to float16")
     if max(lengths[parts.row], lengths[parts.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
-    for box in parts.boxes.values():
-        _require_box(parts, box.name, draft)
+    for name in parts.boxes:
+        _require_box(parts, name, draft)
+        _require_length(parts, name, lengths)
     draft.tiles = derived(parts)
 
 
@@ -120,16 +121,19 @@ def _grows(weight: Node) -> bool:
 def _require_box(parts: Parts, name: str, draft: LevelDraft) -> None:
     """What copies ask of a tensor: the copy engine, or copies of 16 bytes."""
     box, lengths = parts.boxes[name], draft.lengths
-    view, each = draft.call.views[box.leaf.attr.name], 2
-    for axis, step in zip(box.leaf.attr.axes, view.strides, strict=True):
-        wrong = step * each % 16 or step <= 0 and not draft.by_mma
-        if axis != box.axes[1] and length(parts, axis, lengths) > 1 and wrong:
-            raise Outside(f"{name} has a stride of {step * each} bytes along {axis}, not a positive multiple of 16")
-    if view.align < 16 or len(box.leaf.attr.axes) > 5 and not draft.by_mma:
+    view, axes = draft.call.views[box.leaf.attr.name], box.leaf.attr.axes
+    steps = {a: 2 * n for a, n in zip(axes, view.strides, strict=True) if a != box.axes[1]}
+    for axis, step in steps.items():
+        if length(parts, axis, lengths) > 1 and (step % 16 or step <= 0 and not draft.by_mma):
+            raise Outside(f"{name} has a stride of {step} bytes along {axis}, not a positive multiple of 16")
+    if view.align < 16 or len(axes) > 5 and not draft.by_mma:
         raise Outside(f"{name} does not start at a multiple of 16 bytes, or has more than 5 axes")
     if draft.by_mma and box.axes[1] == parts.stream and lengths[parts.stream] % 8:
         raise Outside(f"rows of {name} end within 16 bytes: {parts.stream} has length {lengths[parts.stream]}")
-    other = next(a for a in box.axes if a not in (parts.row, parts.stream))
+
+
+def _require_length(parts: Parts, name: str, lengths: Mapping[str, int]) -> None:
+    other = next(a for a in parts.boxes[name].axes if a not in (parts.row, parts.stream))
     n = length(parts, other, lengths)
     if n % STEP or n > LONGEST:
         raise Outside(f"{other} has length {n}, which is no multiple of {STEP} up to {LONGEST}")
