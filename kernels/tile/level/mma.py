@@ -2,8 +2,7 @@
 
 Every warp of a block multiplies and maps 16 rows, or 32, with the tiles that all of them copy: while one block of the
 stream is worked on, the next one is on its way (cp.async), and one barrier a block says that it is there and that the
-stage of the last one is free. Values of the stream are read a block ahead, too, and written behind its
-first product.
+stage of the last one is free. Values of the stream are read then, too, and written behind the first product.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from redalg.kernels.tile.printer import NUMBERS
 from redalg.source.names import axis_name, operand_name
 
 EACH = UNIT // 2  # elements of one copy
+OTHER = " + (STAGE_BYTES - read_at)"  # of two stages
 
 
 class MmaPrinter(TileKernel):
@@ -30,8 +30,7 @@ class MmaPrinter(TileKernel):
         return {**NUMBERS, "ROWS": s.rows, "COLUMNS": s.columns, "STAGE_BYTES": s.stage_bytes}
 
     def makers(self) -> dict[str, str]:
-        more = {"cp_async_drain": "cp_async_wait(0)", "cp_async_wait_stage": f"cp_async_wait({self.sizes.stages - 2})"}
-        return {**self.shapes, **more}
+        return {**self.shapes, "cp_async_drain": "cp_async_wait(0)"}
 
     def write(self) -> None:
         out, parts, b = self.out, self.parts, self.bounds
@@ -122,7 +121,7 @@ class MmaPrinter(TileKernel):
         if not self.vectors:
             return
         out("number = this_thread()")
-        with out.block("if number < COLUMNS:" if s.threads > s.columns else None):
+        with out.block("if number < COLUMNS:"):
             for k in range(len(self.vectors)):
                 out(f"shared_store_f32(smem_base + {s.values_at + 4 * s.columns * k}{stage} + 4 * number, next_{k})")
 
@@ -140,7 +139,7 @@ class MmaPrinter(TileKernel):
             for x in op.body:
                 self.consume((x,))
                 if x is first:
-                    self.written(f" + {self.other}")
+                    self.written(OTHER)
             out("block = opaque(block + 1)")
 
     def wait(self, op: Wait) -> None:
@@ -152,15 +151,11 @@ class MmaPrinter(TileKernel):
             "any more: that is filled next."
         )
         self.out("cp_async_drain()", "cuda.syncthreads()")
-        self.fetch("block + 1", f" + {self.other}")
-
-    @property
-    def other(self) -> str:
-        return "(STAGE_BYTES - read_at)"
+        self.fetch("block + 1", OTHER)
 
     def arrive(self, op: Arrive) -> None:
         if self.tiles.ring & set(op.tiles):
-            self.out(f"read_at = opaque({self.other[1:-1]})")
+            self.out("read_at = opaque(STAGE_BYTES - read_at)")
 
     # --- products and maps -------------------------------------------------------------------------------------------
 
