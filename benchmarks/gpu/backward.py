@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu.backward check causal|dense D KIND [mma]  # in a process of its own
     python -m benchmarks.gpu.backward time ["N D causal|dense"]         # a line of JSON for every cell
+    python -m benchmarks.gpu.backward assemble                          # by mma.sync, as ptxas sees it; needs no GPU
 
 TFLOP/s are counted twice: of the products that a kernel computes (dQ three, dK with dV four), and, for both together,
 of the five that one kernel would need. A causal cell counts half. Ours by wgmma and, as "mma", by mma.sync: variants of
@@ -14,13 +15,17 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import torch
 
 import redalg as ra
 from redalg.kernels.cuda import run as cuda_run
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.ptx import assemble
 from redalg.kernels.pipeline import by_tiles
+from redalg.kernels.schedule.target import A100, H200, L40S
 
 CASES = ((64, 4096, 128, False), (64, 4096, 128, True), (128, 2048, 64, True), (128, 2048, 64, False))
 VARIANTS = {  # head dimension, tensor -> warpgroups, columns of a block, stages
@@ -184,7 +189,7 @@ def cells(only: str = "") -> Iterator[dict[str, Any]]:
         if only and only not in f"{n} {d} {'causal' if causal else 'dense'}":
             continue
         held = arrays(heads, n, n, d, causal, torch.bfloat16)
-        product = 2 * heads * n * n * d / (2 if causal else 1)
+        each = 2 * heads * n * n * d / (2 if causal else 1)
         calls: dict[str, Callable[[], Any]] = {}
         for form, tensor in zip(forms(causal), "QK", strict=True):
             for name, schedule, asked in ways(d, tensor):
@@ -200,9 +205,9 @@ def cells(only: str = "") -> Iterator[dict[str, Any]]:
         rates = {}
         for name, t in times.items():
             count = {"Q": 3, "K": 4}.get(name[0], 5)
-            rates[name] = round(count * product / t / 1e12, 1)
-        rates["dQ + dK,dV, five products"] = round(5 * product / sum(best.values()) / 1e12, 1)
-        rates["the same by mma.sync"] = round(5 * product / (times["Q mma"] + times["K mma"]) / 1e12, 1)
+            rates[name] = round(count * each / t / 1e12, 1)
+        rates["dQ + dK,dV, five products"] = round(5 * each / sum(best.values()) / 1e12, 1)
+        rates["the same by mma.sync"] = round(5 * each / (times["Q mma"] + times["K mma"]) / 1e12, 1)
         yield {
             "cell": f"({heads},{n},{d}) {'causal' if causal else 'dense'}",
             "device": torch.cuda.get_device_name(),
@@ -211,7 +216,27 @@ def cells(only: str = "") -> Iterator[dict[str, Any]]:
         }
 
 
+def assembled() -> Iterator[str]:
+    """Lines of a table: tiles, registers and bytes spilt of the kernels by mma.sync."""
+    for target, d, causal in product((A100, L40S, H200), (64, 128), (False, True)):
+        found = []
+        for form in forms(causal):
+            sizes = {"h": 16, "i": 4096, "j": 4096, "d": d, "e": d}
+            arrays = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+            dtypes = {n: "float32" if n in ("max1", "sum2") else "bfloat16" for n in arrays} | {"scale": float}
+            draft = by_tiles(form, dtypes, arrays, target, schedule="mma")
+            assert draft.sizes is not None and draft.module is not None
+            made = assemble(draft.module, target.cc)
+            warps, tall, columns = draft.sizes.asked
+            spilt = made.spill_stores + made.spill_loads
+            found.append(f"{warps} × {16 * tall} × {columns}, {draft.sizes.shared}, {made.registers}, {spilt}")
+        yield f"| {'.'.join(map(str, target.cc))} | {d} {'causal' if causal else 'dense'} | {' | '.join(found)} |"
+
+
 def main(words: list[str]) -> None:
+    if words[0] == "assemble":
+        print(*assembled(), sep="\n", flush=True)
+        return
     torch.manual_seed(int.from_bytes(__import__("os").urandom(4), "little"))
     if words[0] == "check":
         causal, d, kind = words[1] == "causal", int(words[2]), getattr(torch, words[3])
