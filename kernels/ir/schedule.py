@@ -15,6 +15,7 @@ COPIED = (4, 8, 16)  # bytes of an asynchronous copy (PTX ISA 9.0, "cp.async")
 # transposed 251779x115 float32 takes 251 us with 8 of a block, 170 with 32 and 167 with 64, of 163104x20 float16 20 us
 # with 4 and 13 with 20; softmax of 4000x8192 float32 240 us with 2 of a thread and 142 with 4 (H100, 2026-11-26).
 TURNED, TURNED_THREAD = 64, 4
+SECTOR = 32  # bytes in which memory is read and written
 EARLY = 32  # elements of what all rows share that a thread loads together with its row
 AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
 TENSOR = "tensor"  # on tensor cores, by whichever class of programs fits (`redalg.kernels.tile`, `redalg.kernels.gemm`)
@@ -242,6 +243,19 @@ def staged_span(s: Schedule, size: int) -> int:
     one more where groups of rows begin inside of one."""
     held = s.rows * s.threads * s.tile * size
     return -(-held // 16) * 16 + (16 if s.rows * size % 16 else 0)
+
+
+def skewed(s: Schedule, size: int) -> int:
+    """Elements of a sector of memory (`size` bytes each) where lines of results that turn are written in whole sectors:
+    every row's begin so many elements later, at most, as its next sector does. 0 where lines hold no whole number of
+    sectors, or are not written from the last to the first."""
+    sector = SECTOR // size
+    return 0 if s.prefetch or s.kept or s.threads * s.turned % sector else sector
+
+
+def turned_pitch(s: Schedule, size: int) -> int:
+    """Entries of a line of results that turn: a tile of all threads, and what is left to the tile before it."""
+    return s.threads * s.turned + skewed(s, size) | 1
 
 
 def kept_pitch(s: Schedule, size: int, turned: bool) -> int:

@@ -188,13 +188,13 @@ class Results:
                     self._elements(results, nodes, names)
                 kernel.staging.write(staged)
                 return
-            backwards = bool(self.program.passes) and not (kernel.schedule.prefetch or kernel.schedule.kept)
+            backwards = bool(self.program.passes or turned) and not (kernel.schedule.prefetch or kernel.schedule.kept)
             with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 kernel.prefetch.next()
                 kernel.kept.next()
                 self._elements(results, nodes, names)
-                kernel.turn.write(turned, "base", elements.stop)
+                kernel.turn.write(turned, "base", elements.stop, f"base == {'low' if kernel.schedule.split > 1 else 0}")
             kernel.turn.finish(turned, elements.stop)
 
     def _in_portions(
@@ -202,22 +202,26 @@ class Results:
     ) -> None:
         """What threads hold, a few elements of each at a time, as many as lines of shared memory have."""
         kernel, s = self.kernel, self.kernel.schedule
-        low = f"split * {s.threads * s.tile}" if s.blocks_per_row > 1 else ""
+        low, stop = "", kernel.elements.stop
+        if s.blocks_per_row > 1:
+            low = f"split * {s.threads * s.tile}"
+            stop = f"min({low} + {s.threads * s.tile}, {stop})"  # what lies after a block's part is another's
         if s.turned == s.tile:
             self._elements(results, nodes, names)
-            kernel.turn.write(turned, low, kernel.elements.stop)
+            kernel.turn.write(turned, low, stop, None)
             return
         count = s.tile // s.turned
         # A long loop around barriers is not unrolled, and what it indexes is put into memory: softmax of a transposed
         # 6x198007 float32 in tiles of 28 for each of 2 rows has 224 bytes of stack, and none if its portions are
         # printed one after the other (ptxas 13, sm_90).
         printed = s.tile * s.coarsen > LOOPED
-        with kernel.out.block(None if printed else f"for portion in range({count}):"):
-            for number in range(count) if printed else ("portion",):
+        with kernel.out.block(None if printed else f"for portion in range({count - 1}, -1, -1):"):
+            for number in reversed(range(count)) if printed else ("portion",):
                 first, base = _times(number, s.turned), _times(number, s.threads * s.turned)
                 with kernel.elements.portion(first):
                     self._elements(results, nodes, names)
-                kernel.turn.write(turned, f"{low} + {base}" if low else base, kernel.elements.stop)
+                last = None if number == 0 else "portion == 0" if not printed else ""
+                kernel.turn.write(turned, f"{low} + {base}" if low else base, stop, last)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
         """A walk over the tile, vector by vector: read what was not read before, compute, write."""

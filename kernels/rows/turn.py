@@ -4,6 +4,10 @@ A column schedule reads such operands with neighbouring threads in neighbouring 
 would take a sector of memory for every element. They go through a table in shared memory instead: a line for every
 row of the block, padded to an odd length so that neither way meets a bank twice, as long as a tile of all threads. The
 threads of the block meet, write the lines out with neighbouring threads at neighbouring elements, and meet again.
+
+Rows begin anywhere in memory, and what writes a part of a sector costs as much as several whole ones. Tiles are
+walked from the last to the first, and of every tile each row's elements up to its first whole sector stay behind, at
+the end of its line, to be written with the tile before it.
 """
 
 from __future__ import annotations
@@ -11,20 +15,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.kernels.code.coarsen import SIDE
+from redalg.kernels.code.text import conjunction
 from redalg.kernels.code.whole import in_two
-from redalg.kernels.ir.program import Result
-from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.ir.program import STORAGE, Result
+from redalg.kernels.ir.schedule import Schedule, skewed, turned_pitch
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 
+PAIRED = ("float16", "bfloat16")  # dtypes of which neighbours are written together
 TOGETHER = 4  # elements of a line that a thread takes before it writes them, where rows are kept
-
-
-def pitch(s: Schedule) -> int:
-    """Entries of a line."""
-    return s.threads * s.turned | 1
 
 
 class Turn:
@@ -48,15 +49,20 @@ class Turn:
             kernel.comment("Results turn in shared memory, in the places of the rows that are kept there.")
             out(group)
             return
+        lengths = " and ".join(dict.fromkeys(str(self._pitch(r)) for r in results))
         kernel.comment(
-            f"Results turn in shared memory: lines of {pitch(s)} entries for the block's {s.rows_per_block} rows."
+            f"Results turn in shared memory: lines of {lengths} entries for the block's {s.rows_per_block} rows."
         )
         for r in results:
-            out(f"{self._table(r)} = cuda.shared.array({s.rows * pitch(s)}, {kernel.results._dtype(r)})")
+            out(f"{self._table(r)} = cuda.shared.array({s.rows * self._pitch(r)}, {kernel.results._dtype(r)})")
         out(group)
 
     def _table(self, r: Result) -> str:
         return f"{self.kernel.access.result_names[r.name]}_lines"
+
+    def _pitch(self, r: Result) -> int:
+        """Entries of a line."""
+        return turned_pitch(self.schedule, STORAGE[r.dtype])
 
     def keep(self, r: Result, value: str) -> None:
         """One element of this thread's row, to its line."""
@@ -67,27 +73,72 @@ class Turn:
             return
         k = "u" if s.turned < s.tile else "k"
         mine = f"{k} * {s.threads} + t" if s.threads > 1 else k
-        self.kernel.out(f"{self._table(r)}[r * {pitch(s)} + {mine}] = {value}")
+        self.kernel.out(f"{self._table(r)}[r * {self._pitch(r)} + {mine}] = {value}")
 
-    def write(self, results: list[Result], base: str, stop: str) -> None:
-        """The lines of a tile that begins at `base`, to memory."""
-        s, out, access = self.schedule, self.kernel.out, self.kernel.access
+    def write(self, results: list[Result], base: str, stop: str, first: str | None) -> None:
+        """The lines of a tile that begins at `base`, to memory; `first`: the condition under which no tile is written
+        after it, None where that is so, "" where another one is."""
         if not results or self.kept_at:
             return
-        span = s.threads * s.turned
-        out("cuda.syncthreads()")
-        with out.block(f"for entry in range(cuda.threadIdx.x, {s.rows * span}, {s.block}):"):
-            out(f"line = entry // {span}", f"place = entry % {span}", f"to = {base} + place" if base else "to = place")
-            total = access.size(self.kernel.program.rows[0])
+        s, out, each, total = self.schedule, self.kernel.out, self._each, self.kernel.access.size(self._rows[0])
+        out("cuda.syncthreads()", f"lane = cuda.threadIdx.x % {each}")
+        out(f"upto = i32(min({stop}{f' - ({base})' if base else ''}, {2 * s.threads * s.turned}))")
+        with out.block(f"for line in range(cuda.threadIdx.x // {each}, {s.rows}, {s.block // each}):"):
             number = f"block_row + {'line' if s.coarsen == 1 else f'line * COARSEN + {SIDE}'}"
             if self.kernel.layout.astride:
                 number = f"min(block_row + line * COARSEN, {total} - COARSEN) + {SIDE}"
             out(f"number = {number}")
-            with out.block(f"if number < {total} and to < {stop}:"):
+            with out.block(f"if number < {total}:"):
                 for r in results:
-                    row = access.offset(r.name, r.axes, self.kernel.program.rows, True)[0].partition(" * ")[2]
-                    out(access.store(r, f"number * {row} + to", [f"{self._table(r)}[line * {pitch(s)} + place]"]))
+                    self._line(r, base, first)
         out("cuda.syncthreads()")
+
+    @property
+    def _rows(self) -> tuple[str, ...]:
+        return self.kernel.program.rows
+
+    @property
+    def _each(self) -> int:
+        """Threads that write a line together."""
+        span = self.schedule.threads * self.schedule.turned
+        return min(32, span & -span, self.schedule.block)
+
+    def _row(self, r: Result) -> str:
+        """Where a row of a result begins in memory."""
+        row = self.kernel.access.offset(r.name, r.axes, self._rows, True)[0].partition(" * ")[2]
+        return f"number * {row}"
+
+    def _line(self, r: Result, base: str, first: str | None) -> None:
+        """A line, from its first whole sector on, and what was left by the tile after this one; what this tile leaves
+        takes its place. All tiles leave as much of a row, for they are whole sectors long."""
+        s, out, each = self.schedule, self.kernel.out, self._each
+        span, sector, row = s.threads * s.turned, skewed(s, STORAGE[r.dtype]), self._row(r)
+        pairs = 2 if sector and r.dtype in PAIRED and span % (2 * each) == 0 else 1
+        place, step = "lane * 2" if pairs > 1 else "lane", each * pairs
+        to, line = f"{row} + {base} + " if base else f"{row} + ", f"line * {self._pitch(r)}"
+        out(f"skew = {f'i32(-({row}) & {sector - 1}) + ' if sector else ''}{place}")
+        out(f"to = {to}skew", f"here = {line} + skew")
+        entries = [f"here + u * {step}", f"here + u * {step} + 1"][:pairs]
+        with out.block(f"for u in range({span // step}):"):
+            with out.block(f"if u * {step} + skew + {pairs - 1} < upto:"):
+                self._store(r, f"to + u * {step}", *entries)
+            if pairs > 1:
+                with out.block("else:"), out.block(f"if u * {step} + skew < upto:"):
+                    self._store(r, f"to + u * {step}", *entries[:1])
+        if not sector:
+            return
+        table = self._table(r)
+        with out.block(f"for u in range({(span - sector) // step}, {span // step}):"):
+            for entry in entries:
+                with out.block(f"if {entry.replace('here', 'skew')} >= {span}:"):
+                    out(f"{table}[{entry}] = {table}[{entry} - {span}]")
+        if first != "":
+            with out.block(conjunction([first])), out.block(f"for u in range({-(-sector // each)}):"):
+                with out.block(f"if u * {each} + lane < min(skew - {place}, upto):"):
+                    self._store(r, f"{to}lane + u * {each}", f"{line} + lane + u * {each}")
+
+    def _store(self, r: Result, to: str, *entries: str) -> None:
+        self.kernel.out(self.kernel.access.store(r, to, [f"{self._table(r)}[{at}]" for at in entries]))
 
     def finish(self, results: list[Result], stop: str) -> None:
         """After the walk that writes: what lies in the places of kept rows, row by row, to memory."""
@@ -127,6 +178,4 @@ class Turn:
 
     def _left(self, r: Result) -> None:
         """The same, to memory."""
-        access, rows = self.kernel.access, self.kernel.program.rows
-        row = access.offset(r.name, r.axes, rows, True)[0].partition(" * ")[2]
-        self.kernel.out(access.store(r, f"number * {row} + at", [f"{self._part(r)}[u]"]))
+        self.kernel.out(self.kernel.access.store(r, f"{self._row(r)} + at", [f"{self._part(r)}[u]"]))

@@ -9,8 +9,8 @@ from functools import cached_property
 from redalg.graph.operators import TopK
 from redalg.kernels.ir.kinds import program_kinds, short_keys
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, kept_arrays, kept_places, turned
-from redalg.kernels.ir.program import Fold, Loop, Program
-from redalg.kernels.ir.schedule import Schedule, added_bytes, kept_bytes, staged_span, table_entries
+from redalg.kernels.ir.program import STORAGE, Fold, Loop, Program
+from redalg.kernels.ir.schedule import Schedule, added_bytes, kept_bytes, staged_span, table_entries, turned_pitch
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
 
@@ -75,8 +75,9 @@ class Case:
         results = [r for r in self.program.results if s.column and r.key in self.turned]
         if s.kept and kept_places(self.program, results):
             return 0
-        entries = s.rows_per_block * (s.threads * s.turned | 1)
-        return entries * sum(8 if r.dtype.startswith(("int", "uint")) else each for r in results)
+        entry = [8 if r.dtype.startswith(("int", "uint")) else each for r in results]
+        lines = [turned_pitch(s, STORAGE[r.dtype]) for r in results]
+        return s.rows_per_block * sum(n * size for n, size in zip(lines, entry, strict=True))
 
     @cached_property
     def kept(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import ceil, hypot, log2
 
 from redalg.kernels.ir.layouts import VECTOR_BYTES
-from redalg.kernels.ir.schedule import Schedule, by_network, partial_sums
+from redalg.kernels.ir.schedule import SECTOR, Schedule, by_network, partial_sums
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.case import (
     MOST_REGISTERS,
@@ -30,7 +30,6 @@ from redalg.kernels.schedule.cost_terms import Reading
 from redalg.kernels.schedule.sampling import together
 from redalg.kernels.schedule.target import RESERVED
 
-SECTOR = 32  # bytes memory is read in
 LINE = 128  # bytes of a line of caches
 # Instructions of a bound: 64-bit comparisons of every element take predicates that have to be kept in registers
 # (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).

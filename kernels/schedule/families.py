@@ -446,9 +446,8 @@ def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Itera
     groups, sms = -(-max(1, case.work.rows) // (rows * coarsen)), case.target.multiprocessors
     if not (case.reduces and case.program.keeps) or case.work.length < LONG or threads * rows < 256:
         return
-    if FEW * groups > sms:
-        return
-    for count in dict.fromkeys((sms // groups, power(sms // groups + 1) // 2)):
+    counts = (sms // groups, power(sms // groups + 1) // 2, *(k * sms // groups for k in (2, 3, 4)))
+    for count in dict.fromkeys(n for n in counts if n > 1):
         held = tile_for(-(-case.work.length // count), threads, 1)
         for tile, resident in (*((n, False) for n in (8, 16, 32)), *([(held, True)] if held else [])):
             if tile * coarsen <= (LARGEST_TILE if resident or coarsen == 1 else LARGEST_TILE // 2):
