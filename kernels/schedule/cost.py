@@ -36,7 +36,7 @@ LINE = 128  # bytes of a line of caches
 BOUNDS = 6.0
 EXCHANGE, SHORT_EXCHANGE = 6, 2.5  # instructions that put two keys of 64 bits, or of 32, in order
 STAGED = 3  # instructions per element of an array that passes through shared memory
-TURNED = 10  # instructions per element of a result that turns in shared memory
+TURNED = 5  # instructions per element of a result that turns in shared memory
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
 
@@ -248,7 +248,9 @@ class _Model:
             return turned.narrow if s.cluster > 1 and self.work.instructions.narrow else 1.0
         asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
         few = max(1.0, self.known.blocks.asked / max(1.0, asked)) ** 0.5
-        return (1 + turned.walked / self.live) * few  # tile after tile: other blocks fill the gaps
+        line = s.threads * s.turned * min(size for name, size, _ in self.work.writes if name in self.case.turned)
+        short = max(1.0, turned.line / line) ** turned.short
+        return turned.walked * (1 + turned.alone / self.live) * few * short  # other blocks fill the gaps between tiles
 
     @property
     def all_reduces(self) -> int:
