@@ -18,7 +18,7 @@ from redalg.kernels.code.coarsen import SIDE
 from redalg.kernels.code.text import conjunction
 from redalg.kernels.code.whole import in_two
 from redalg.kernels.ir.program import STORAGE, Result
-from redalg.kernels.ir.schedule import Schedule, skewed, turned_pitch
+from redalg.kernels.ir.schedule import skewed, turned_pitch
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
