@@ -99,9 +99,9 @@ class Turn:
 
     @property
     def _each(self) -> int:
-        """Threads that write a line together."""
-        span = self.schedule.threads * self.schedule.turned
-        return min(32, span & -span, self.schedule.block)
+        """Threads that write a line together: as many as it has elements, up to a warp."""
+        span, block = self.schedule.threads * self.schedule.turned, self.schedule.block
+        return min(32, 1 << (span - 1).bit_length(), block & -block)
 
     def _row(self, r: Result) -> str:
         """Where a row of a result begins in memory."""
@@ -119,18 +119,19 @@ class Turn:
         out(f"skew = {f'i32(-({row}) & {sector - 1}) + ' if sector else ''}{place}")
         out(f"to = {to}skew", f"here = {line} + skew")
         entries = [f"here + u * {step}", f"here + u * {step} + 1"][:pairs]
-        with out.block(f"for u in range({span // step}):"):
-            with out.block(f"if u * {step} + skew + {pairs - 1} < upto:"):
+        inside = f"u * {step} + {place} < {span}" if span % step else None
+        with out.block(f"for u in range({-(-span // step)}):"):
+            with out.block(conjunction([inside, f"{entries[-1].replace('here', 'skew')} < upto"])):
                 self._store(r, f"to + u * {step}", *entries)
             if pairs > 1:
-                with out.block("else:"), out.block(f"if u * {step} + skew < upto:"):
+                with out.block("else:"), out.block(f"if skew + u * {step} < upto:"):
                     self._store(r, f"to + u * {step}", *entries[:1])
         if not sector:
             return
         table = self._table(r)
-        with out.block(f"for u in range({(span - sector) // step}, {span // step}):"):
+        with out.block(f"for u in range({(span - sector) // step}, {-(-span // step)}):"):
             for entry in entries:
-                with out.block(f"if {entry.replace('here', 'skew')} >= {span}:"):
+                with out.block(conjunction([inside, f"{entry.replace('here', 'skew')} >= {span}"])):
                     out(f"{table}[{entry}] = {table}[{entry} - {span}]")
         if first != "":
             with out.block(conjunction([first])), out.block(f"for u in range({-(-sector // each)}):"):

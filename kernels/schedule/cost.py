@@ -36,7 +36,7 @@ LINE = 128  # bytes of a line of caches
 BOUNDS = 6.0
 EXCHANGE, SHORT_EXCHANGE = 6, 2.5  # instructions that put two keys of 64 bits, or of 32, in order
 STAGED = 3  # instructions per element of an array that passes through shared memory
-TURNED = 5  # instructions per element of a result that turns in shared memory
+TURNED = 7  # instructions per element of a result that turns in shared memory
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
 

@@ -1,4 +1,4 @@
-"""Runs the bodies of functions of `redalg.kernels.cuda.intrinsics.mma` and `intrinsics_mma_types` on 32 lanes of NumPy.
+"""Runs the bodies of functions of `redalg.kernels.cuda.intrinsics.mma` and `mma_types` on 32 lanes of NumPy.
 
 What a body asks its builder for is computed on arrays of 32 values, and the few PTX instructions in it are written out
 from the PTX ISA's tables of fragments: which lane holds what of which matrix is not taken from the code that is tested.

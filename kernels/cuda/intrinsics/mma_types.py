@@ -123,7 +123,7 @@ def converted_product(
     transposed: bool = False,
     tall: int = 1,
 ) -> Any:
-    """``product(tile, a, place)``: tile[16·tall, columns] (+)= A[16·tall, terms]·B, as `intrinsics_mma.tile_product`.
+    """``product(tile, a, place)``: tile[16·tall, columns] (+)= A[16·tall, terms]·B, as `mma.tile_product`.
 
     ``kind``: the type that is multiplied, "tf32", "float16" or "bfloat16"; ``right``: the type of B in shared memory,
     of 4 bytes or one; ``left``: that of A there, "" where it needs no conversion.
@@ -222,7 +222,7 @@ def _left_shared(left: str, kind: str, pitch: int, tall: int, b: Any, place: Any
 
 def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1, first: int = 0) -> Any:
     """``load(words, pointer, offset, step, count)``: the fragments of a left operand of 16·tall rows, from memory, as
-    `intrinsics_mma.left_load`; `offset` is that of the thread's first element: t, or 4·t of fewer than 4 bytes."""
+    `mma.left_load`; `offset` is that of the thread's first element: t, or 4·t of fewer than 4 bytes."""
     size = 4 if dtype == "float32" else 2 if dtype in TYPE and dtype not in NARROW else 1
     words_each = size if size < 4 else 1  # in one load
     load = "ld.global.nc.v2.b32 {$0, $1}" if words_each == 2 else "ld.global.nc.b32 $0"
@@ -267,7 +267,7 @@ def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1,
 
 
 def lanes_sorted(lanes: int, tall: int = 1) -> Any:
-    """``sort(sums)``: after products of a transposed B of 8 bits, lanes where `intrinsics_mma` has them.
+    """``sort(sums)``: after products of a transposed B of 8 bits, lanes where `mma` has them.
 
     A thread holds lanes 4·t to 4·t + 3 of every 16, and takes 2·t, 2·t + 1, 2·t + 8 and 2·t + 9 from two others.
     """
