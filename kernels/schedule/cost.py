@@ -486,7 +486,7 @@ class _Model:
         unbounded = s.exact or s.peel and s.resident
         single = 0.75 if s.vector * s.neighbours == 1 else 1.0
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
-        part = 0.5 * (self.waves() > 1) + 0.5 * s.column
+        part = 0.5 * (self.waves() > 1) + 0.2 * s.column
         together = self.known.blocks.cluster_start * part
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
