@@ -86,7 +86,7 @@ def _prepared(draft: GemmDraft) -> None:
 
 def _product_before(draft: GemmDraft, first: First) -> Planned:
     """The kernel of a product that another one reads. Raises: Outside."""
-    schedule = TENSOR if draft.insisted else None
+    schedule = MMA if draft.call.schedule == MMA else TENSOR if draft.insisted else None
     call = replace(draft.call, form=first.form, dtypes=first.dtypes, schedule=schedule, launches=None)
     program = result_dtypes(program_of(first.form, first.dtypes, TILE_PROGRAM), first.results)
     made: GemmDraft = run_passes(GEMM, GemmDraft(call, program, draft.sizes, dump=draft.dump, part=True), draft.dump)
@@ -292,7 +292,7 @@ def plan(
         raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
     if _contracts(program, product):
         if product and not (9, 0) <= target.cc < (10, 0):
-            _warn_slow(form, target)
+            _warn_slow(form, target, objection)
         draft.remarks = (f"not on tensor cores: {objection}",)
     return _finished(ROWS, draft, dump)
 
@@ -437,12 +437,11 @@ def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:
     return planned
 
 
-def _warn_slow(form: Form, target: Target) -> None:
+def _warn_slow(form: Form, target: Target, why: Outside) -> None:
     """That a product of narrow matrices runs without tensor cores, which is far from what the device can do."""
     what = f"{', '.join(form.spec.outputs)} without tensor cores on {target.name}"
     where, fix = "form.compile", "torch.matmul (or cuBLAS) for the product, and a form for what comes before it"
-    why = "GEMM kernels are written for compute capability 9.0, the device has " + ".".join(map(str, target.cc))
-    warnings.warn(str(RedalgError(what, where, why, fix)).replace("refused: ", "slow: ", 1), UserWarning, stacklevel=3)
+    warnings.warn(str(RedalgError(what, where, str(why), fix)).replace("refused: ", "slow: ", 1), UserWarning, stacklevel=3)
 
 
 def _contracts(program: Program, product: bool) -> bool:

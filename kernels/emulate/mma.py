@@ -60,14 +60,17 @@ class _Copy:
     threads: int
     wide: int = 0
     ragged: bool = False
+    exact: bool = False
 
     def __call__(self, place: int, pointer: Any, offset: int, step: int, count: int, t: int, *inside: int) -> None:
         if int(t) != now.thread.number or len(inside) != self.ragged or int(place) % UNIT:
             raise ValueError(f"a copy to {place} by thread {t} with {len(inside)} lengths")
         row, unit = self._parts()
-        there = (row < int(count)) & (unit < (int(inside[0]) if inside else self.units))
         size = pointer.size
         each = np.arange(UNIT // size)
+        limit = int(inside[0]) if inside else self.units
+        last = unit[:, None] * UNIT + size * (each + 1) if self.exact else unit[:, None] + 1 + 0 * each
+        there = (row < int(count))[:, None] & (last <= limit)
         source = (int(offset) + row * int(step) + unit * (UNIT // size))[:, None] + each
         values = np.zeros(source.shape, np.float32)
         values[there] = _numbers(pointer, source[there])
@@ -156,6 +159,7 @@ class _Product:
     fresh: bool
     transposed: bool
     tall: int
+    a_transposed: bool = False
 
     def __call__(self, tile: Any, left: Any, place: int) -> Request:
         if len(tile) != self.columns * self.tall // 2:
@@ -215,10 +219,13 @@ class _Product:
         return found
 
     def _left_shared(self, tiles: Tiles, lanes: Lanes, quads: list[int]) -> Any:
+        rows = np.array([quad + 8 * r for quad in quads for r in range(2 * self.tall)])
+        if self.a_transposed:
+            start = _start("right_lane", self.a_pitch, lanes, [request.value[2] for _, request in lanes])
+            return tiles.read(start + 2 * rows[:, None] + self.a_pitch * np.arange(self.terms), 2)
         size = 2 if not self.left and not self.single else 4 if self.single else STORAGE[self.left]
         name = "quad_lane" if self.narrow and not self.left and not self.transposed else "left_lane"
         start = _start(name, self.a_pitch, lanes, [request.value[2] for _, request in lanes])
-        rows = np.array([quad + 8 * r for quad in quads for r in range(2 * self.tall)])
         at = start + rows[:, None] * self.a_pitch + size * np.arange(self.terms)
         return tiles.read(at, TF32 if self.single and not self.left else size)
 
@@ -233,8 +240,9 @@ def _tile_product(
     fresh: bool = True,
     transposed: bool = False,
     tall: int = 1,
+    a_transposed: bool = False,
 ) -> _Product:
-    return _Product(columns, terms, dtype, "", pitch, "", a, a_pitch, fresh, transposed, tall)
+    return _Product(columns, terms, dtype, "", pitch, "", a, a_pitch, fresh, transposed, tall, a_transposed)
 
 
 def _converted_product(

@@ -74,9 +74,10 @@ class _Checker:
             self.registers()
             self.shared()
         if draft.product is not None:
-            left, right = self.box_rows()
-            for k, m in enumerate(draft.product.maps):
-                self.boxes(m, right if k else left)
+            if draft.product.plan.instruction == "wgmma":
+                left, right = self.box_rows()
+                for k, m in enumerate(draft.product.maps):
+                    self.boxes(m, right if k else left)
             self.views()
             self.grid()
         self.vendor()
@@ -155,8 +156,7 @@ class _Checker:
     def registers(self) -> None:
         plan, operands, made = self.draft.tiles, self.draft.operands, self.draft.made
         assert plan is not None and operands is not None and made is not None
-        sums = plan.columns // 2 * (plan.halves + 1 if plan.promoted else plan.products)
-        self.require(sums <= SUM_REGISTERS, f"tiles: {sums} sums a thread", f"registers hold {SUM_REGISTERS}")
+        self.require(plan.sums <= SUM_REGISTERS, f"tiles: {plan.sums} sums a thread", f"registers hold {SUM_REGISTERS}")
         self.require(
             plan.promoted or plan.halves == 1,
             f"tiles: {plan.halves} halves",
@@ -227,7 +227,7 @@ class _Checker:
         count, down, over = blocks_of(plan, draft.rows, self.sizes[draft.made.column], draft.batches)
         wanted: Mapping[str, int] = {"tiles": count, "down": down, "over": over, "all_rows": draft.rows}
         self.require(dict(made.fixed) == wanted, f"grid: {dict(made.fixed)}", f"the results take {wanted}")
-        most = self.target.multiprocessors
+        most = self.target.multiprocessors * plan.resident
         self.require(0 < made.blocks <= most, f"grid: {made.blocks} blocks", f"from 1 to {most} run at once")
         self.require(
             made.blocks % plan.cluster == 0, f"grid: {made.blocks} blocks", f"they come in clusters of {plan.cluster}"

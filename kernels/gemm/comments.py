@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from redalg.kernels.gemm.tiles import PITCH, GemmPlan
 from redalg.kernels.ir.tensor_cores import CHUNK, STEP
 from redalg.kernels.launch.planned import Tile
-from redalg.kernels.tile.comments import ALIGNED, Buffer, warpgroups
+from redalg.kernels.tile.comments import ALIGNED, Buffer, fragment, warpgroups
 from redalg.source.names import axis_name, operand_name
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.kernel import Gemm
+    from redalg.kernels.gemm.mma_tiles import MmaGemm
     from redalg.kernels.tile.level.program import TileProgram
 
 
@@ -42,6 +43,32 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
         what = f"partial sums of {plan.own_columns} columns in float32, one place for each of {plan.split} blocks"
         yield str(Buffer("partial", plan.barriers + 256 + plan.staging, 1, plan.exchanged, what))
     yield from _barriers(plan)
+
+
+def mma(made: Gemm, plan: MmaGemm, tiles: TileProgram) -> Iterator[str]:
+    """A product by mma.sync."""
+    yield from _grid(made)
+    down, across, tall, wide = plan.warps
+    yield (
+        f"Block: {down * across} warps of {16 * tall} rows by {wide} columns; all of them copy and all of them multiply. "
+        f"In S {fragment(tall)}."
+    )
+    yield "Loop nest:"
+    yield from (f"  {line}" for line in tiles.roles())
+    yield "  where S += left * right, mma.sync m16n8k16, both from shared memory by ldmatrix, sums in float32"
+    yield f"Shared memory: {plan.size} bytes from left_tile, {plan.stages} stages of {plan.stage}:"
+    first = 0
+    for k, (m, kind) in enumerate(zip(made.maps, plan.kinds, strict=True)):
+        lines, length = plan.lines(k)
+        what = f"{operand_name(m.operand)}, {lines} x {length} {kind}, rows of {plan.apart(k)} bytes (no bank conflicts)"
+        yield str(Buffer("right" if k else "left", first, 1, plan.right_bytes if k else plan.left_bytes, what))
+        first = plan.left_bytes
+    if plan.staged:
+        yield str(Buffer("staged", 0, 1, plan.staging, f"16 rows of results a warp, {plan.pitch} bytes from row to row"))
+    yield (
+        f"Synchronisation: cp.async of 16 bytes, a group for each chunk, empty where there is none left, so that "
+        f"wait_group {plan.stages - 2} always means the next one; one __syncthreads each."
+    )
 
 
 def chain(first: Gemm, second: Gemm, tiles: TileProgram) -> Iterator[str]:

@@ -12,7 +12,7 @@ from redalg.kernels.gemm.tiles import PITCH
 from redalg.kernels.ir.program import STORAGE, Result
 from redalg.kernels.rows.kernel import DISCRETE
 from redalg.kernels.tile.scalars import TileScalars
-from redalg.kernels.tile.stores import ROW, matrices
+from redalg.kernels.tile.stores import ROW, matrices, words
 from redalg.source.names import axis_name
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ class Epilogue:
     def __init__(self, kernel: GemmKernel) -> None:
         self.kernel, self.out, self.made, self.plan = kernel, kernel.out, kernel.made, kernel.plan
         self.access, self.counter = kernel.access, count(1)
-        self.sums = "S"
+        self.sums, self.half = "S", 0
+        self.tall = kernel.plan.tall
         self.parallel = {sums_of(k): name for k, name in enumerate(kernel.sums)}
         self.quick = quick_names(self.made.program.results, self.made.column)
 
     def write(self, tiles: list[str]) -> None:
-        """Results of each warpgroup's tiles of 64 rows, which lie below each other."""
+        """Results of tiles that lie below each other: of each warpgroup, 64 rows; or of a warp, 16 rows of one array."""
         out, p = self.out, self.plan
         for half, name in enumerate(tiles):
-            self.sums = name
-            below = f" + {64 * half}" if half else ""
-            out.comment(f"Epilogue: {'S' if name == 'S' else 'totals'} of 64 rows, 16 of each warp, {self._how()}.")
-            out(f"own_first = row_first + {64 * p.halves} * warpgroup{below} + 16 * warp")
+            self.sums, self.half = name, half if self.tall > 1 else 0
+            out.comment(*self.kernel.own_rows(half, name, self._how()))
+            out(f"own_first = {self.kernel.own_first(half)}")
             results = self.made.program.results
             if p.staged:
                 self._finished(results[0])
@@ -138,7 +138,7 @@ class Epilogue:
         """The text of the result's value at register `s`."""
         column = self.made.column
         if self._by_column():
-            at = "own_column + 8 * (s >> 2) + (s & 1)"
+            at = f"own_column + 8 * (s >> {self.tall.bit_length() + 1}) + (s & 1)"
             self.out(f"clamped_{axis_name(column)} = min({at}, {self.access.size(column)} - 1)")
         return self._value(scope, result)
 
@@ -154,14 +154,28 @@ class Epilogue:
             scope = self._hoisted()
             for head in self._loops(p.own_columns // 4):
                 with out.block(head):
-                    out(f"s = 4 * (k >> 1) + {below // 4} + (k & 1)")
+                    out(f"s = {4 * self.tall} * (k >> 1) + {4 * self.half + below // 4} + (k & 1)")
                     out(f"{self.sums}[s] = {self._elements(scope, result)}")
 
     def _place(self) -> None:
         """Every warp has a part of shared memory of its own."""
         p = self.plan
-        self.out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * p.pitch}")
-        self.out(f"place = staged + ({ROW}) * {p.pitch} + (lane >> 4) * 16")
+        self.out(f"staged = {self.kernel.staging()} * {16 * p.pitch}")
+        if p.instruction == "wgmma":
+            self.out(f"place = staged + ({ROW}) * {p.pitch} + (lane >> 4) * 16")
+        else:
+            self.out(f"place = staged + (lane >> 2) * {p.pitch} + (lane & 3) * 4")
+
+    def _rounded(self, result: Result, first: int, end: int) -> None:
+        """Columns of the warp's 16 rows, rounded, to its part of shared memory."""
+        for k in range(first // 8, end // 8, 2):
+            place = f"place + {16 * k - 2 * first}"
+            if self.plan.instruction == "wgmma":
+                self.out(matrices(place, result.dtype, self.sums, k))
+                continue
+            for n in (k, k + 1):
+                at, below = 4 * (self.tall * n + self.half), f" + {8 * self.plan.pitch}"
+                self.out(*words(f"place + {16 * n - 2 * first}", result.dtype, self.sums, at, below))
 
     def _staged(self, result: Result) -> None:
         """64 columns at a time: every warp has a part of shared memory of its own."""
@@ -173,8 +187,7 @@ class Epilogue:
             said = "the warp's rows to its own part of shared memory, then 16 bytes a lane to memory"
             out.comment(f"Columns {first} to {first + width - 1}: {said}.")
             out("syncwarp()")
-            for k in range(first // 8, (first + width) // 8, 2):
-                out(matrices(f"place + {16 * k - 2 * first}", result.dtype, self.sums, k))
+            self._rounded(result, first, first + width)
             out("syncwarp()", f"i_{axis_name(column)} = column_first + {first} + 8 * (lane & 7)")
             with out.block("for k in range(4):"):
                 out("across = 4 * k + (lane >> 3)", "own = own_first + across")
@@ -192,8 +205,7 @@ class Epilogue:
         self._place()
         out.comment("The rows of the tile before have left shared memory.")
         out("tma_store_wait()", "syncwarp()")
-        for k in range(0, p.own_columns // 8, 2):
-            out(matrices(f"place + {16 * k}", result.dtype, self.sums, k))
+        self._rounded(result, 0, p.own_columns)
         size = self.access.size(column)
         out("fence_proxy_async()", "syncwarp()", "own = own_first + lane", f"i_{axis_name(column)} = column_first")
         with out.block(f"if lane < 16 and own < {self.kernel.all_rows()} and column_first < {size}:"):
@@ -213,7 +225,7 @@ class Epilogue:
             self._rows("own", False)
             for head in self._loops(p.own_columns // 8):
                 with out.block(head):
-                    out(f"s = 4 * k + {below // 4}")
+                    out(f"s = {4 * self.tall} * k + {4 * self.half + below // 4}")
                     self._pairs(scope)
 
     def _pairs(self, scope: TileScalars) -> None:

@@ -558,6 +558,19 @@ class GemmKernel(TilePrinter, Warpgroups):
         peers = (f"{p.sharing.blocks} * piece + {k}" for k in range(p.sharing.blocks))
         self.out(*(f"mbarrier_arrive_peer(empty + 8 * {stage}, {peer}, leader)" for peer in peers))
 
+    def own_rows(self, half: int, name: str, how: str) -> list[str]:
+        """What is said of a part of the epilogue."""
+        return [f"Epilogue: {'S' if name == 'S' else 'totals'} of 64 rows, 16 of each warp, {how}."]
+
+    def own_first(self, half: int) -> str:
+        """The first of the 16 rows that the warp writes."""
+        below = f" + {64 * half}" if half else ""
+        return f"row_first + {64 * self.plan.halves} * warpgroup{below} + 16 * warp"
+
+    def staging(self) -> str:
+        """Where results are staged, and the number of the warp."""
+        return f"left_tile + {self.plan.barriers + 256} + (4 * warpgroup + warp)"
+
     def store(self, op: Store) -> None:
         self.epilogue.write(self.totals if self.plan.promoted else ["S"])
 

@@ -17,6 +17,8 @@ from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
 from redalg.kernels.gemm.match import FLOAT8, Cut, cut, merged, operand_types
+from redalg.kernels.gemm.mma_kernel import MmaGemmKernel
+from redalg.kernels.gemm.mma_tiles import MmaGemm, MmaRounds
 from redalg.kernels.gemm.narrow import ROWS, Narrow, narrow, told
 from redalg.kernels.gemm.parts import Partial, Splitting, chosen, partial_of, refusal
 from redalg.kernels.gemm.places import Place, places_of
@@ -39,7 +41,7 @@ from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
 from redalg.kernels.gemm.tiles import GemmPlan, Rounds, blocks_of
 from redalg.kernels.ir.program import STORAGE, Program, Result
-from redalg.kernels.ir.schedule import FUSED_PROLOGUE, TENSOR, Layout, Schedule
+from redalg.kernels.ir.schedule import FUSED_PROLOGUE, MMA, TENSOR, Layout, Schedule
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.planned import Kernel, Planned, Vendor
 from redalg.kernels.lower.draft import Call, program_text
@@ -50,7 +52,7 @@ from redalg.kernels.tile.match import Outside
 
 EARLY = True  # whether products of few rows begin while the one before them ends; off to measure what that gives
 WIDE = 32  # columns of a tile of split terms from which on that pays: of 16, 12.9 us early and 9.2 behind (H100)
-WORDS = (None, TENSOR, FUSED_PROLOGUE)  # schedules under which such kernels are tried
+WORDS = (None, TENSOR, MMA, FUSED_PROLOGUE)  # schedules under which such kernels are tried
 
 
 class Operands(NamedTuple):
@@ -128,6 +130,11 @@ class GemmDraft:
     planned: Planned | None = None
 
     @property
+    def mma(self) -> bool:
+        """Whether it is multiplied by mma.sync: where there is no wgmma, or where it is asked for."""
+        return self.call.schedule == MMA or not (9, 0) <= self.call.target.cc < (10, 0)
+
+    @property
     def insisted(self) -> bool:
         """Whether a product was asked for by name."""
         return self.call.schedule is not None
@@ -191,33 +198,46 @@ def read(draft: GemmDraft) -> None:
     """Which types are multiplied, and which operands are read in place. Raises: Outside."""
     made, target = draft.made, draft.call.target
     assert made is not None
-    if target.cc < (9, 0) or target.cc >= (10, 0):
-        raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, not 9.0")
+    if target.cc < (8, 0):
+        raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, below 8.0")
     if draft.program.real != "float32":
         raise Outside("it accumulates in float64")
     formats = _formats(draft)
     leaves = (n for n in walk(made.left.node, made.right.node) if n.op == "tensor" and n.axes)
     kinds = operand_types(made.left, made.right, {formats[n.attr.name] for n in leaves})
     require_accuracy(made, kinds, draft.program, draft.insisted)
+    if draft.mma:
+        _require_mma(draft, made, kinds)
     places = _places(draft, made, kinds)
     if made.parallel and (
-        kinds[0] in FLOAT8 or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1
+        kinds[0] in FLOAT8 or draft.mma or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1
     ):
         draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, formats, parallel=False)
         places = _places(draft, made, kinds)
     draft.operands = Operands(kinds, places, results_of(made, draft.program))
 
 
+def _require_mma(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> None:
+    """Raises: Outside for what is multiplied by wgmma alone."""
+    if {*kinds} & {*FLOAT8}:
+        raise Outside("products of float8 are multiplied by wgmma alone, on compute capability 9.0")
+    leaves = [side.node.attr for side in made.sides if side.bare]
+    if any(t.dimensions for t in leaves) or any(v.array for v in draft.call.views.values()):
+        raise Outside("sums over windows are multiplied by wgmma alone, on compute capability 9.0")
+    if draft.launches == 1:
+        raise Outside("what prepares an operand runs inside a kernel by wgmma alone, on compute capability 9.0")
+
+
 def _places(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> tuple[Place, ...]:
     every = (*kinds, *kinds[1:] * len(made.parallel))
-    return places_of(made, every, draft.sizes, draft.call.views)
+    return places_of(made, every, draft.sizes, draft.call.views, not draft.mma)
 
 
 def _few(draft: GemmDraft) -> Narrow | None:
     """What is multiplied, where no prologue may run inside."""
     made, operands, sizes = draft.made, draft.operands, draft.sizes
     assert made is not None and operands is not None
-    if draft.launches in (0, 1) and not made.chained[0]:
+    if draft.mma or draft.launches in (0, 1) and not made.chained[0]:
         return None
     shape = draft.rows, sizes[made.column], draft.terms, draft.batches
     call, products, left = draft.call, len(made.sides) - 1, operands.places[0]
@@ -265,12 +285,24 @@ def _begins_early(draft: GemmDraft, plan: GemmPlan) -> bool:
     return once and bool(left.why) and not any(p.why for p in rights)
 
 
+def _shape(draft: GemmDraft, rows: int) -> tuple[int, int, int, int]:
+    assert draft.made is not None
+    return rows, draft.sizes[draft.made.column], draft.terms, draft.batches
+
+
+def _by_mma(draft: GemmDraft, rows: int) -> MmaRounds:
+    """The same for mma.sync."""
+    assert draft.operands is not None
+    left, right = draft.operands.places
+    return MmaRounds(draft.operands.kinds, left.flat, right.flat, *_shape(draft, rows), draft.call.target)
+
+
 def _rounds(draft: GemmDraft, rows: int) -> Rounds:
     """The product with so many rows, for the model of rounds."""
     made, operands = draft.made, draft.operands
     assert made is not None and operands is not None
     left, right = operands.places[:2]
-    shape = rows, draft.sizes[made.column], draft.terms, draft.batches
+    shape = _shape(draft, rows)
     return Rounds(operands.kinds, right.flat, *shape, draft.call.target, len(made.sides) - 1, left.flat)
 
 
@@ -278,6 +310,8 @@ def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
     """Tiles of so many rows, by the model of rounds."""
     made, operands = draft.made, draft.operands
     assert made is not None and operands is not None
+    if draft.mma:
+        return _by_mma(draft, rows).best()
     staged = staged_width(operands.results, made.column, draft.sizes)[0]
     return _rounds(draft, rows).best(staged and not reads_columns(operands.results, made.column))
 
@@ -287,6 +321,8 @@ def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | str:
     empty where every multiprocessor has a tile anyway."""
     made, operands, call = draft.made, draft.operands, draft.call
     assert made is not None and operands is not None
+    if draft.mma:
+        return "terms are shared out among blocks by wgmma alone"
     pixels, whole = operands.places[0].pixels is not None, call.deterministic or draft.launches == 1
     case = Splitting(draft.rows, draft.sizes[made.column], draft.batches, call.target)
     if why := refusal(made, operands.kinds, pixels, draft.part, whole):
@@ -309,6 +345,8 @@ def _seconds(draft: GemmDraft, plan: GemmPlan) -> float:
     """The time predicted for the product's own launch."""
     made, operands, target, sizes = draft.made, draft.operands, draft.call.target, draft.sizes
     assert made is not None and operands is not None
+    if isinstance(plan, MmaGemm):
+        return _by_mma(draft, draft.rows).seconds(plan)
     if draft.parted is not None:
         return draft.parted.seconds
     if draft.narrow is not None:
@@ -342,7 +380,7 @@ def assembled(draft: GemmDraft) -> None:
     )
     maps = maps_of(made, places, plan)
     count, down, over = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)
-    blocks = plan.cluster * min(count, target.multiprocessors // plan.cluster)
+    blocks = plan.cluster * min(count, plan.resident * target.multiprocessors // plan.cluster)
     parts = () if draft.parted is None else (draft.parted.partial.axis,)
     draft.product = Product(
         Gemm(whole, (*parts, *made.batch), made.rows, made.column, made.stream, plan, maps),
@@ -362,6 +400,8 @@ def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
     """How the only kernel before the product would run in its kernel, in how many seconds. Raises: Outside."""
     assert draft.product is not None
     call = draft.call
+    if draft.mma:
+        raise Outside("rows are prepared inside a kernel by wgmma alone")
     return inside_of(
         draft.product.gemm, prepared, draft.product.sizes, call.target, call.deterministic, draft.launches == 1
     )
@@ -371,6 +411,8 @@ def _chain_of(draft: GemmDraft, behind: GemmDraft) -> Chain:
     """The product and the one before it. Raises: Outside, with the reason why they are two kernels."""
     found, first, own = draft.product, behind.product, behind.planned
     assert found is not None and first is not None and own is not None
+    if draft.mma:
+        raise Outside("two products are one kernel by wgmma alone")
     if draft.narrow is None or behind.narrow is None:
         raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
     if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:
@@ -473,6 +515,8 @@ def left_to_library(draft: GemmDraft) -> None:
 
     def own_of(rows: int) -> float:
         plan = _tiles(draft, rows)
+        if isinstance(plan, MmaGemm):
+            return _by_mma(draft, rows).seconds(plan)
         moved = (rows + column) * draft.sizes[made.stream]
         return seconds_of(plan, each, blocks_of(plan, rows, column, draft.batches)[0], moved, draft.call.target)
 
@@ -523,14 +567,15 @@ def sourced(draft: GemmDraft) -> None:
         inside = (joined.own,)
         # A grid barrier: blocks are launched together, no more of them than run at once.
         geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
-    printed = GemmKernel(_whole(draft), draft.operations)
+    mma = isinstance(found.plan, MmaGemm)
+    printed = (MmaGemmKernel if mma else GemmKernel)(_whole(draft), draft.operations)
     program = draft.program if draft.parted is None else replace(draft.program, results=_written(draft))
     draft.planned = Planned(
         program,
         choice,
         Kernel(printed.module(), geometry, draft.vendor),
         found.sizes,
-        found.maps,
+        () if mma else found.maps,
         {**found.fixed, **printed.numbers()},
         before=draft.before,
         scratch=found.scratch,

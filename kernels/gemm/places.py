@@ -48,8 +48,11 @@ class Place:
     twice: bool = False
 
 
-def places_of(cut: Cut, kinds: Sequence[str], sizes: Mapping[str, int], views: Mapping[str, View]) -> tuple[Place, ...]:
-    """Every operand in place if the tensor memory accelerator can read it there, else in scratch."""
+def places_of(
+    cut: Cut, kinds: Sequence[str], sizes: Mapping[str, int], views: Mapping[str, View], walks: bool = True
+) -> tuple[Place, ...]:
+    """Every operand in place if the tensor memory accelerator, or copies of 16 bytes, can read it there, else in
+    scratch. `walks`: whether rows may be pixels."""
     found = tuple(_place_of(cut, side, kind, sizes, views) for side, kind in zip(cut.sides, kinds, strict=True))
     if (
         found[0].why
@@ -58,7 +61,7 @@ def places_of(cut: Cut, kinds: Sequence[str], sizes: Mapping[str, int], views: M
         and found[0] == replace(found[1], name=found[0].name, why=found[0].why)
     ):
         found = (found[0], replace(found[1], name=found[0].name, twice=True), *found[2:])
-    if not found[0].why or not cut.left.bare:
+    if not found[0].why or not cut.left.bare or not walks:
         return found
     pixels = _pixels(cut, kinds[0], sizes, views)
     if isinstance(pixels, str):

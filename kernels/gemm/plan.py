@@ -18,6 +18,7 @@ from redalg.graph.node import Node, walk
 from redalg.kernels.gemm.epilogue import pairs
 from redalg.kernels.gemm.kernel import Gemm
 from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, merged, outermost
+from redalg.kernels.gemm.mma_tiles import MmaGemm
 from redalg.kernels.gemm.places import Place
 from redalg.kernels.gemm.tiles import FILL, SIDES, GemmPlan
 from redalg.kernels.ir.layouts import View
@@ -236,8 +237,17 @@ def maps_of(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, ..
         half = plan.sharing.blocks if plan.shared is tile else 1
         axes, steps = _map_axes(made, side, place, places[0])
         rows = 64 if place.flat else length // half
+        if plan.instruction == "mma.sync":
+            axes, steps = _lines(made, side, place)
         found.append(Map(place.name, axes, rows, tile, 0, 1, steps, place.pixels))
     return tuple(found)
+
+
+def _lines(made: Cut, side: Side, place: Place) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The axes of an operand whose rows threads copy, from the innermost on, and their strides."""
+    two, own = (merged(side.axes[len(made.batch) :]), made.stream), place.strides[-2:]
+    order = 1 if place.flat else -1
+    return (*two[::order], *reversed(made.batch)), (*own[::order], *reversed(place.strides[:-2]))
 
 
 def _map_axes(made: Cut, side: Side, place: Place, left: Place) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -278,9 +288,8 @@ def _walked(place: Place) -> str:
     return f" as pixels (im2col boxes): {rows}, {taps} taps of {made.channels} channels{waste}"
 
 
-def reasons_of(
-    made: Cut, kinds: tuple[str, str], places: Sequence[Place], plan: GemmPlan, count: int, blocks: int
-) -> list[str]:
+def _by_warpgroups(made: Cut, plan: GemmPlan, count: int, blocks: int) -> list[str]:
+    """The first lines of a product by wgmma."""
     rows = 64 * plan.halves
     several = plan.sharing.blocks
     pair = f", {'pairs' if several == 2 else several} of blocks share the {plan.shared} operand" * (several > 1)
@@ -290,11 +299,20 @@ def reasons_of(
         pair += f", {plan.products} products of the left operand"
     if plan.parts > 1:
         pair += f", split-K: {plan.parts} parts of {plan.own_chunks} chunks write sums that the kernel behind adds"
-    lines = [
+    return [
         f"tensor cores: the fold {short(made.fold)} is a GEMM, {plan.consumers} warpgroups of {rows} rows "
         f"by {plan.columns} columns, a producer warpgroup prefetches {plan.stages} chunks of {plan.chunk} terms{pair}",
         f"{count} tiles shared out among {_groups(plan, blocks)}, {plan.group} rows of them before the next columns",
     ]
+
+
+def reasons_of(
+    made: Cut, kinds: tuple[str, str], places: Sequence[Place], plan: GemmPlan, count: int, blocks: int
+) -> list[str]:
+    if isinstance(plan, MmaGemm):
+        lines = _by_warps(made, plan, count)
+    else:
+        lines = _by_warpgroups(made, plan, count, blocks)
     for side, place, kind in zip(made.sides, places, (*kinds, *kinds[1:] * len(made.parallel)), strict=True):
         rounding = "exact" if side.format is not None else f"rounded once to {kind}"
         where = f"prepared before the product, since {place.why}" if place.why else "read in place" + _walked(place)
@@ -308,6 +326,17 @@ def reasons_of(
             "sums of 128 terms are added in float32" if plan.promoted else "sums stay with about 14 bits of mantissa"
         )
     return lines
+
+
+def _by_warps(made: Cut, plan: MmaGemm, count: int) -> list[str]:
+    """The first lines of a product by mma.sync."""
+    down, across, tall, wide = plan.warps
+    return [
+        f"tensor cores by mma.sync: the fold {short(made.fold)} is a GEMM, {down * across} warps of {16 * tall} rows by "
+        f"{wide} columns, {plan.stages} chunks of {plan.chunk} terms in shared memory by cp.async",
+        f"{count} tiles of {plan.rows} by {plan.columns}, {plan.group} rows of them before the next columns, "
+        f"{plan.resident} blocks to a multiprocessor",
+    ]
 
 
 def result_dtypes(program: Program, wanted: Mapping[str, str]) -> Program:

@@ -1,7 +1,7 @@
 """A matrix product as a tile program: chunks of both operands come, are multiplied, and sums become results.
 
-The loop is over chunks of the terms; a block computes tile after tile of rows and columns. Several right operands of
-one left operand are several products of a chunk. `promoted` sums leave the tensor cores after every chunk. Waits,
+The loop is over chunks of the terms; a block computes tile after tile of rows and columns. By mma.sync all threads load
+and multiply, and there are no roles. Several right operands of one left operand are several products of a chunk. `promoted` sums leave the tensor cores after every chunk. Waits,
 arrivals and the producer's program are found by the passes of `redalg.kernels.tile.level.schedule`, and held to the
 same laws as those of cascades (`redalg.kernels.tile.level.check`). `on_grid` says who waits for what others write to
 memory: rows that all warpgroups prepare first, the kernel before, the first product of a chain. While that is under
@@ -60,10 +60,11 @@ def derived(made: Gemm) -> TileProgram:
     body = (*body, *(Store(r.name, _result(made, r.node, row)) for r in made.program.results))
     facts = {
         "consumers": p.consumers,
-        "registers for tiles": p.columns // 2 * (p.halves + 1 if p.promoted else p.products),
+        "registers for tiles": p.sums,
         "shared bytes": p.size,
         "barriers of a stage": "one full, one free",
     }
+    facts |= {"instruction": p.instruction} if p.instruction != "wgmma" else {}
     facts |= {"blocks that split the terms": p.split} if p.split > 1 else {}
     facts |= {"blocks that share a chunk": p.sharing.blocks} if p.sharing.blocks > 1 else {}
     axes, results = (row, made.column, made.batch), tuple(r.name for r in made.program.results)
@@ -88,12 +89,14 @@ def _operands(made: Gemm, row: str) -> tuple[dict[str, Tile], tuple[Load, ...]]:
 
 
 def _chunks(made: Gemm, loads: tuple[Load, ...], products: list[Mma], row: str) -> list[Op]:
-    """The loop over chunks of terms: the first one overwrites sums, or every one is added to totals."""
+    """The loop over chunks of terms: the first one overwrites sums, or every one is added to what begins with 0."""
     p, axes = made.plan, (row, made.column)
     if p.promoted:
         total = Map(((TOTALS, add(state(TOTALS, axes), state(products[0].tile, axes))),))
         return [Clear(TOTALS), For(made.stream, (*loads, *products, total))]
     more = tuple(Mma(m.tile, m.left, m.right, m.over, False) for m in products)
+    if p.instruction == "mma.sync":
+        return [*(Clear(m.tile) for m in products), For(made.stream, (*loads, *more))]
     first = For(made.stream, (*loads, *products), "", "first")
     return [first, For(made.stream, (*loads, *more), "", "other")] if p.own_chunks > 1 else [first]
 
@@ -156,7 +159,8 @@ def _prefill(body: tuple[Op, ...], wait: Written) -> tuple[Op, ...]:
 def scheduled(made: Gemm) -> TileProgram:
     """The program after all passes, each of which keeps its laws."""
     program = derived(made)
-    for change in (lambda x: x, lambda x: waited(x, True), lambda x: on_grid(parted(x, False, True), made)):
+    last = (lambda x: x) if made.plan.instruction == "mma.sync" else lambda x: on_grid(parted(x, False, True), made)
+    for change in (lambda x: x, lambda x: waited(x, True), last):
         program = change(program)
         check(program)
     return program

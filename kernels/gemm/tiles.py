@@ -79,6 +79,15 @@ class GemmPlan:
     left_flat: bool = False
     parts: int = 1
 
+    instruction = "wgmma"
+    resident = 1  # blocks that share a multiprocessor
+    tall = 1  # times 16 rows of one array of sums
+
+    @property
+    def sums(self) -> int:
+        """Registers of a thread for sums."""
+        return self.columns // 2 * (self.halves + 1 if self.promoted else self.products)
+
     @property
     def cluster(self) -> int:
         """Blocks of a cluster: those that share an operand, times those that share a tile's terms."""

@@ -15,3 +15,10 @@ def matrices(place: str, dtype: str, tile: str, k: int | None = None) -> str:
     at = [f"4 * k + {j}" if k is None else str(4 * k + j) for j in range(8)]
     pairs = (f"pack_{dtype}({tile}[{at[j]}], {tile}[{at[j + 1]}])" for j in range(0, 8, 2))
     return f"stmatrix_x4({place}, {', '.join(pairs)})"
+
+
+def words(place: str, dtype: str, tile: str, at: int, below: str) -> tuple[str, str]:
+    """The same of 8 columns, by stores of every thread's words (before compute capability 9.0): of the lane's row, and
+    of the one 8 rows `below`, from element `at` of the tile on."""
+    first, second = (f"pack_{dtype}({tile}[{at + k}], {tile}[{at + k + 1}])" for k in (0, 2))
+    return f"shared_store_b32({place}, {first})", f"shared_store_b32({place}{below}, {second})"

@@ -64,13 +64,15 @@ def tile_product(
     fresh: bool = True,
     transposed: bool = False,
     tall: int = 1,
+    a_transposed: bool = False,
 ) -> Any:
     """``product(tile, a, place)``: tile[16·tall, columns] (+)= A[16·tall, terms]·B.
 
     ``a``: "registers" (a local array of 4·tall words for every 16 terms) or "shared" (the lane's address in a tile
     whose rows are `a_pitch` bytes apart). B lies in shared memory, its rows `pitch` bytes apart: as [columns, terms],
     or, ``transposed``, as [terms, columns]; `place` is the lane's address in it. Lanes have their addresses from
-    `right_lane` (or `left_lane` for A, and for a transposed B). ``fresh`` overwrites the tile, else it is added to.
+    `right_lane` (or `left_lane` for A, and for a transposed B). ``a_transposed``: A lies in shared memory as [terms,
+    16·tall], with addresses from `right_lane`. ``fresh`` overwrites the tile, else it is added to.
     """
     steps, kind = terms // STEP, TYPE[dtype]
 
@@ -82,6 +84,8 @@ def tile_product(
 
     def rows(b: Any, given: Any, step: int) -> list[list[Any]]:
         """The words of A for 16 terms: four for each 16 rows."""
+        if a_transposed:
+            return [matrices(b, given, 16 * a_pitch * step + 32 * m, True) for m in range(tall)]
         if a == "shared":
             return [matrices(b, given, 16 * a_pitch * m + 32 * step) for m in range(tall)]
         at = [4 * tall * step + 2 * tall * half + 2 * m for m in range(tall) for half in range(2)]
@@ -144,12 +148,15 @@ def _either(b: Any, condition: Any, yes: Any, no: Any) -> Any:
     return b.select(condition, yes, no)
 
 
-def tile_copy(rows: int, units: int, pitch: int, threads: int, wide: int = 0, ragged: bool = False) -> Any:
+def tile_copy(
+    rows: int, units: int, pitch: int, threads: int, wide: int = 0, ragged: bool = False, exact: bool = False
+) -> Any:
     """``copy(address, pointer, offset, step, count, t)``: start copying rows of `units` × 16 bytes to shared memory.
 
     Rows start `step` elements apart, the first one at element `offset`; those from `count` on are filled with zeros,
-    and so are the units from `units` up to `wide`. ``ragged``: one more argument says how many units there are. `t` is
-    the thread of the `threads` that share the work: neighbours copy neighbouring units.
+    and so are the units from `units` up to `wide`. ``ragged``: one more argument says how many units there are, or,
+    ``exact``, how many bytes. `t` is the thread of the `threads` that share the work: neighbours copy neighbouring
+    units.
     """
     wide = max(wide, units)
     each = gcd(wide, 8)  # threads of one row
@@ -170,7 +177,12 @@ def tile_copy(rows: int, units: int, pitch: int, threads: int, wide: int = 0, ra
                 rest = rows - k * high < high
                 for j in range(wide // each):
                     last, filled = each * j + each - 1, amount
-                    if some or last >= units:
+                    if exact:
+                        bytes_left = b.sub(some[0], b.shl(b.add(along, I32(each * j)), I32(4)))
+                        bytes_left = _either(b, b.icmp_signed("<", bytes_left, I32(UNIT)), bytes_left, I32(UNIT))
+                        bytes_left = _either(b, b.icmp_signed(">", bytes_left, I32(0)), bytes_left, I32(0))
+                        filled = _either(b, b.icmp_signed("<", row, there), bytes_left, I32(0))
+                    elif some or last >= units:
                         limit = some[0] if some else I32(units)
                         inside = b.icmp_signed("<", b.add(along, I32(each * j)), limit)
                         filled = _either(b, inside, amount, I32(0))

@@ -65,6 +65,13 @@ def number(k: int) -> str:
     return str(k + 1) if k else ""
 
 
+def turned(name: str, size: int, stages: int) -> str:
+    """An address of so many stages of `size` bytes, to the next one."""
+    if stages == 2:
+        return f"{name} = opaque({size} - {name})"
+    return f"{name} = opaque(0 if {name} == {(stages - 1) * size} else {name} + {size})"
+
+
 def _copy(plan: MmaPlan, part: tuple[int, int, int], rows: int, pitch: int, size: int) -> str:
     """Of rows of a contraction's operand, whose elements have `size` bytes."""
     (_, given, width), each = part, UNIT // size
@@ -184,10 +191,7 @@ class MmaSkeleton(Skeleton):
 
     def turned(self, name: str) -> str:
         """To the next stage."""
-        size, last = self.plan.stage_bytes, (self.plan.stages - 1) * self.plan.stage_bytes
-        if self.plan.stages == 2:
-            return f"{name}_at = opaque({size} - {name}_at)"
-        return f"{name}_at = opaque(0 if {name}_at == {last} else {name}_at + {size})"
+        return turned(f"{name}_at", self.plan.stage_bytes, self.plan.stages)
 
     def arrived(self, block: str) -> None:
         """The next tile is there, everybody is done with the one before it, and its place is filled again."""
