@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.errors import RedalgError
 from redalg.kernels.gemm import passes as gemm
 from redalg.kernels.gemm.launches import LAUNCHES, Prepared
-from redalg.kernels.gemm.match import FLOAT8, NoProduct
+from redalg.kernels.gemm.match import FLOAT8, Lacking, NoProduct
 from redalg.kernels.gemm.parts import summed
 from redalg.kernels.gemm.passes import GemmDraft, Joined
 from redalg.kernels.gemm.plan import First, result_dtypes
@@ -291,7 +291,7 @@ def plan(
         fix = f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
         raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
     if _contracts(program, product):
-        if product and not (9, 0) <= target.cc < (10, 0):
+        if isinstance(objection, Lacking):
             _warn_slow(form, target, objection)
         draft.remarks = (f"not on tensor cores: {objection}",)
     return _finished(ROWS, draft, dump)
@@ -437,7 +437,7 @@ def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:
     return planned
 
 
-def _warn_slow(form: Form, target: Target, why: Outside) -> None:
+def _warn_slow(form: Form, target: Target, why: Lacking) -> None:
     """That a product of narrow matrices runs without tensor cores, which is far from what the device can do."""
     what = f"{', '.join(form.spec.outputs)} without tensor cores on {target.name}"
     where, fix = "form.compile", "torch.matmul (or cuBLAS) for the product, and a form for what comes before it"

@@ -83,6 +83,7 @@ def laws(made: Shared, call: Call) -> Iterator[tuple[bool, str]]:
     """Whether a library takes the product and keeps to the numbers, and what is wrong where it does not."""
     kind, result = made.kinds[0], made.results[0]
     yield call.library == TORCH, "the libraries are PyTorch's, and take its arrays"
+    yield (9, 0) <= call.target.cc < (10, 0), "its times are known on compute capability 9.0 alone"
     yield not call.deterministic, "the order of its additions follows from the number of rows"
     yield made.rows > FEW, f"of {FEW} rows or fewer weights take the time, which a kernel of ours streams"
     yield made.kinds[1] == kind and kind in TYPES, f"it multiplies {' and '.join(dict.fromkeys(made.kinds))}"

@@ -34,6 +34,10 @@ class NoProduct(Outside):
     """Why a spec does not end in a GEMM at all."""
 
 
+class Lacking(Outside):
+    """Why a product is not computed on tensor cores of a device, but is on those of others."""
+
+
 @dataclass(frozen=True)
 class Side:
     """One operand: `node` over `axes` and the stream. ``format``: of its exact values, None where it is rounded."""

@@ -20,7 +20,7 @@ from redalg.kernels.tile.mma_sync_plan import rate_of
 REGISTERS = 96  # of a thread, beside its sums: fragments under way, addresses, the epilogue
 LEAST, MOST_STAGES = 3, 6
 REACHED = 0.9  # of the rate of instructions
-SHARED, CACHE = 115, 0.7  # bytes a cycle of shared memory, and the part of a multiprocessor's rate from L2 that is reached
+SHARED = 115  # bytes a cycle of shared memory
 BARRIER = 120  # cycles from the last product of a chunk to the first one of the next
 LATE = 0.7e-6  # seconds from asking for a chunk to having it
 FILL = 1.5e-6  # seconds of the first chunk of a tile, and of writing results
@@ -192,7 +192,7 @@ class MmaRounds:
         chunk = max(
             2 * plan.rows * plan.columns * terms / rate,
             2 * warps * (16 * tall + wide) * terms / (SHARED * target.clock),
-            2 * (plan.rows + plan.columns) * terms / (CACHE * target.own_bandwidth),
+            2 * (plan.rows + plan.columns) * terms * target.multiprocessors / target.l2_bandwidth,
         )
         chunk = max(chunk + BARRIER / (together * target.clock), LATE / (plan.stages - 1))
         once = 2 * self.terms * self.batches * (self.rows + self.columns) / target.reachable

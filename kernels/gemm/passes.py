@@ -16,7 +16,7 @@ from redalg.kernels.gemm.check import check
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
-from redalg.kernels.gemm.match import FLOAT8, Cut, cut, merged, operand_types
+from redalg.kernels.gemm.match import FLOAT8, Cut, Lacking, cut, merged, operand_types
 from redalg.kernels.gemm.mma_kernel import MmaGemmKernel
 from redalg.kernels.gemm.mma_tiles import MmaGemm, MmaRounds
 from redalg.kernels.gemm.narrow import ROWS, Narrow, narrow, told
@@ -199,7 +199,7 @@ def read(draft: GemmDraft) -> None:
     made, target = draft.made, draft.call.target
     assert made is not None
     if target.cc < (8, 0):
-        raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, below 8.0")
+        raise Lacking(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, below 8.0")
     if draft.program.real != "float32":
         raise Outside("it accumulates in float64")
     formats = _formats(draft)
@@ -218,14 +218,12 @@ def read(draft: GemmDraft) -> None:
 
 
 def _require_mma(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> None:
-    """Raises: Outside for what is multiplied by wgmma alone."""
+    """Raises: Lacking for what is multiplied by wgmma alone."""
     if {*kinds} & {*FLOAT8}:
-        raise Outside("products of float8 are multiplied by wgmma alone, on compute capability 9.0")
+        raise Lacking("products of float8 are multiplied by wgmma alone, on compute capability 9.0")
     leaves = [side.node.attr for side in made.sides if side.bare]
     if any(t.dimensions for t in leaves) or any(v.array for v in draft.call.views.values()):
-        raise Outside("sums over windows are multiplied by wgmma alone, on compute capability 9.0")
-    if draft.launches == 1:
-        raise Outside("what prepares an operand runs inside a kernel by wgmma alone, on compute capability 9.0")
+        raise Lacking("sums over windows are multiplied by wgmma alone, on compute capability 9.0")
 
 
 def _places(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> tuple[Place, ...]:
@@ -401,7 +399,7 @@ def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
     assert draft.product is not None
     call = draft.call
     if draft.mma:
-        raise Outside("rows are prepared inside a kernel by wgmma alone")
+        raise Outside("rows are prepared inside a kernel by wgmma alone, on compute capability 9.0")
     return inside_of(
         draft.product.gemm, prepared, draft.product.sizes, call.target, call.deterministic, draft.launches == 1
     )
@@ -412,7 +410,7 @@ def _chain_of(draft: GemmDraft, behind: GemmDraft) -> Chain:
     found, first, own = draft.product, behind.product, behind.planned
     assert found is not None and first is not None and own is not None
     if draft.mma:
-        raise Outside("two products are one kernel by wgmma alone")
+        raise Outside("two products are one kernel by wgmma alone, on compute capability 9.0")
     if draft.narrow is None or behind.narrow is None:
         raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
     if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:

@@ -11,7 +11,7 @@ import redalg as ra
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.pipeline import plan
-from redalg.kernels.schedule.target import H200
+from redalg.kernels.schedule.target import H200, Target
 from redalg.numeric.casts import cast_array
 from tests.support import forms
 from tests.support.gemm_emulated import product_of
@@ -36,11 +36,13 @@ def form_of(name: str) -> Any:
     return forms.form_of_text(*CHAINS[name], 4)
 
 
-def planned(name: str, sizes: Mapping[str, int], kind: str = "bfloat16", schedule: Any = "tensor") -> Planned:
+def planned(
+    name: str, sizes: Mapping[str, int], kind: str = "bfloat16", schedule: Any = "tensor", target: Target = H200
+) -> Planned:
     """The plan of a call with contiguous arrays."""
     form = form_of(name)
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
-    return plan(form, dict.fromkeys(views, kind), views, H200, schedule=schedule)
+    return plan(form, dict.fromkeys(views, kind), views, target, schedule=schedule)
 
 
 def drawn(name: str, sizes: Mapping[str, int], kind: str = "bfloat16") -> dict[str, np.ndarray]:
@@ -59,16 +61,18 @@ def truth(name: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return found if isinstance(found, dict) else {next(iter(form_of(name).spec.outputs)): found}
 
 
-def emulated(made: Planned, given: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-    """Results of a launch and of those before it, which fill its scratch."""
+def emulated(
+    made: Planned, given: Mapping[str, Any], seed: int = 0, views: Mapping[str, View] | None = None
+) -> dict[str, Any]:
+    """Results of a launch and of those before it, which fill its scratch. `views`: how operands lie."""
     given, found = dict(given), {}
     for first in made.before:
-        results = emulated(first, given, seed)
+        results = emulated(first, given, seed, views)
         found |= {n: x for n, x in results.items() if n not in made.scratch}
         given |= {
             n: _relaid(x, first.results.get(n), made.scratch[n][1]) for n, x in results.items() if n in made.scratch
         }
-    return found | product_of(made, given).run(seed)
+    return found | product_of(made, given, views).run(seed)
 
 
 def _relaid(x: Any, written: View | None, read: View) -> Any:

@@ -47,6 +47,19 @@ def why_not(text: str, kind: str = "bfloat16", **others: str) -> str:
     return ""
 
 
+def views_of(text: str, sizes: Mapping[str, int], major: tuple[str, ...] = (), apart: int = 0) -> dict[str, View]:
+    """How tensors lie: contiguous, those in `major` with their last two axes exchanged; matrices with so many elements
+    behind each of their rows."""
+    found = {}
+    for t in form_of(text).spec.tensors:
+        shape = tuple(sizes[a] for a in t.axes)
+        lying = (*shape[:-2], shape[-1], shape[-2]) if t.name in major else shape
+        strides = View.contiguous((*lying[:-1], lying[-1] + apart) if len(shape) > 1 else lying).strides
+        if t.axes:
+            found[t.name] = View(shape, (*strides[:-2], 1, strides[-2]) if t.name in major else strides)
+    return found
+
+
 def planned(
     text: str,
     sizes: Mapping[str, int],
@@ -56,17 +69,11 @@ def planned(
     target: Target = H200,
     deterministic: bool = False,
     launches: int | None = None,
+    apart: int = 0,
     **others: str,
 ) -> Planned:
-    """The plan of a call with contiguous arrays; those in `major` lie with their last two axes exchanged."""
-    form, views = form_of(text), {}
-    for t in form.spec.tensors:
-        shape = tuple(sizes[a] for a in t.axes)
-        strides = View.contiguous(shape).strides
-        if t.name in major:
-            strides = (*View.contiguous((*shape[:-2], shape[-1], shape[-2])).strides[:-2], 1, shape[-2])
-        if t.axes:
-            views[t.name] = View(shape, strides)
+    """The plan of a call with arrays that lie as `views_of` says."""
+    form, views = form_of(text), views_of(text, sizes, major, apart)
     return plan(form, dtypes_of(text, kind, **others), views, target, deterministic, schedule, launches)
 
 

@@ -28,10 +28,20 @@ def stored(x: Any, dtype: str) -> Any:
 
 
 def memory(x: Any) -> Any:
-    """An array as it lies in memory: one whose last two axes are exchanged, as it was before; nothing of other views,
-    which are read by tensor maps alone."""
+    """An array as it lies in memory: one whose last two axes are exchanged, as it was before; what `laid` has laid out;
+    nothing of other views, which are read by tensor maps alone."""
+    if isinstance(x.base, np.ndarray) and x.base.ndim == 1 and x.ctypes.data == x.base.ctypes.data:
+        return x.base.view(x.dtype)
     found = x if x.flags.c_contiguous else np.swapaxes(x, -1, -2)
     return found if found.flags.c_contiguous else np.empty(0, x.dtype)
+
+
+def laid(x: Any, view: View) -> Any:
+    """An array that lies as a view says, NaN between its rows."""
+    room = Product.fresh(view, x.dtype.name)
+    found = np.ndarray(view.shape, x.dtype, room, 0, [s * x.itemsize for s in view.strides])
+    found[...] = x
+    return found
 
 
 def first_rows(planned: Planned) -> int:
@@ -98,6 +108,7 @@ class Product:
 
     def arguments(self) -> Arguments:
         kinds = {o.name: o.dtype for made in (self.planned, *self.planned.inside) for o in made.program.operands}
+        once = self.planned.module.threads > 0  # the last rows of others may be those of two threads
         arrays = {n: x for n, x in self.cells.items() if np.ndim(x)}
         made = {n: Pointer(x, dtype=self.kinds[n]) for n, x in self.scratch.items()}
         pointers = {n: Pointer(memory(x), dtype=kinds[n]) for n, x in arrays.items() if n in kinds}
@@ -106,7 +117,7 @@ class Product:
         shapes = {n: View.contiguous(s).strides for n, s in self.planned.shapes.items()}
         return Arguments(
             {**self.cells, **pointers, **made},
-            {**{n: Numbers(x, self.dtypes[n], once=True) for n, x in self.results.items()}, **made},
+            {**{n: Numbers(x, self.dtypes[n], once=once) for n, x in self.results.items()}, **made},
             {"finished": Pointer(self.finished)},
             self.planned.sizes,
             self.planned.fixed,
@@ -156,11 +167,13 @@ def workers(planned: Planned) -> int:
     return planned.geometry.blocks * planned.geometry.threads // 128
 
 
-def product_of(planned: Planned, given: Mapping[str, Any]) -> Product:
-    """A launch with these numbers for operands; scratch is filled where nothing in the launch does it."""
+def product_of(planned: Planned, given: Mapping[str, Any], views: Mapping[str, View] | None = None) -> Product:
+    """A launch with these numbers for operands; scratch is filled where nothing in the launch does it. `views`: how
+    operands lie."""
     kinds = {o.name: o.dtype for made in (planned, *planned.inside, *planned.before) for o in made.program.operands}
     cells = {n: stored(x, kinds[n]) if np.ndim(x) else x for n, x in given.items() if n in kinds}
     cells = {n: x for n, x in cells.items() if n not in planned.scratch}
+    cells |= {n: laid(cells[n], view) for n, view in (views or {}).items() if n in cells}
     product = Product(planned, cells)
     for n in planned.scratch if not planned.inside else ():
         product.fill(n, given[n])

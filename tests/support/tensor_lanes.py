@@ -43,7 +43,7 @@ class Builder:
 
     @staticmethod
     def icmp_signed(word: str, x: Any, y: Any) -> Any:
-        return {"<": np.less, "!=": np.not_equal}[word](plain(x), plain(y))
+        return {"<": np.less, ">": np.greater, "!=": np.not_equal}[word](plain(x), plain(y))
 
     icmp_unsigned = icmp_signed
 
@@ -109,7 +109,9 @@ def halves(x: Any, kind: Any) -> np.ndarray:
 
 
 class Machine:
-    """Shared memory and global memory, and what PTX does to them."""
+    """Shared memory and global memory, and what PTX does to them; ``copies``: where memory begins that is copied."""
+
+    copies = 0
 
     def __init__(self, memory: np.ndarray) -> None:
         self.memory = np.ascontiguousarray(memory).view(np.uint8).reshape(-1)
@@ -137,6 +139,19 @@ class Machine:
             low, high = rows[GROUP, 2 * THREAD], rows[GROUP, 2 * THREAD + 1]
             found.append(low.astype(np.int64) | high.astype(np.int64) << 16)
         return found
+
+    def copy(self, text: str, args: Any) -> Any:
+        """cp.async of 16 bytes, the first of them from the second address on, and zeros; addresses start at multiples
+        of 16, and nothing is read of a copy without bytes."""
+        to, source = (int(x) for x in re.findall(r"\+(\d+)\]", text))
+        for lane in LANES if "@p" not in text else LANES[args[3] < int(re.search(r"\$3, (\d+)", text)[1])]:  # type: ignore[index]
+            at, count = args[0][lane] + to, int(args[2][lane])
+            assert not (at % 16 or count and (args[1][lane] + source) % 16) and 0 <= count <= 16
+            first = self.copies + args[1][lane] + source if count else 0
+            moved = np.zeros(16, np.uint8)
+            moved[:count] = self.memory[first : first + count]
+            self.memory[at : at + 16] = moved
+        return None
 
     def shared_word(self, text: str, args: Any) -> Any:
         at = args[0] + int(re.search(r"\+(\d+)\]", text)[1])  # type: ignore[index]
@@ -217,6 +232,7 @@ class Machine:
 
 
 NAMES: dict[str, Callable[[Machine, str, Any], Any]] = {
+    "cp.async": Machine.copy,
     "ldmatrix": Machine.ldmatrix,
     "ld.shared.v2": Machine.shared_pair,
     "ld.shared.b32": Machine.shared_word,

@@ -119,6 +119,51 @@ def test_scores_of_rows_in_shared_memory(
     np.testing.assert_array_equal(gathered(tile, columns, tall), 1 + double(A) @ double(B).T)
 
 
+@pytest.mark.parametrize("shape", [(64, 32, 4), (32, 64, 2), (24, 16, 1)], ids=str)
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+def test_products_of_rows_that_lie_either_way(
+    monkeypatch: pytest.MonkeyPatch, transposed: tuple[bool, bool], shape: tuple[int, int, int]
+) -> None:
+    """Both operands in shared memory, by their rows or by their terms."""
+    columns, terms, tall = shape
+    A, B = drawn(16 * tall, terms, "bfloat16", 1), drawn(columns, terms, "bfloat16", 2)
+    lying = [x.T if turned else x for x, turned in zip((A, B), transposed, strict=True)]
+    a_pitch, pitch = (pitch_of(2 * x.shape[1]) for x in lying)
+    made = partial(plain.tile_product, columns, terms, "bfloat16", pitch, a="shared", a_pitch=a_pitch, fresh=False)
+    product = Function(monkeypatch, partial(made, transposed=transposed[1], tall=tall, a_transposed=transposed[0]))
+    tile = [np.ones(32, np.float32) for _ in range(columns * tall // 2)]
+    left = lane_of(monkeypatch, "right_lane" if transposed[0] else "left_lane", 0, a_pitch)
+    first = len(lying[0]) * a_pitch
+    right = lane_of(monkeypatch, "left_lane" if transposed[1] else "right_lane", first, pitch)
+    memory = np.concatenate([laid(lying[0], a_pitch), laid(lying[1], pitch)])
+    product(padded(memory, pitch), tile, left, right)
+    np.testing.assert_array_equal(gathered(tile, columns, tall), 1 + double(A) @ double(B).T)
+
+
+@pytest.mark.parametrize("inside", [0, 2, 30, 46, 64, 100])
+@pytest.mark.parametrize("count", [0, 5, 8])
+def test_copies_end_by_the_byte(monkeypatch: pytest.MonkeyPatch, inside: int, count: int) -> None:
+    """Rows of 64 bytes, 80 of memory apart, by one warp: what lies behind them is zero, and is not read."""
+    pitch, begin = pitch_of(64), 8 * pitch_of(64)
+    source = np.arange(1, 1 + 8 * 80, dtype=np.int64).astype(np.uint8) | 1
+    made = Function(monkeypatch, partial(plain.tile_copy, 8, 4, pitch, 32, ragged=True, exact=True))
+    memory = np.concatenate([np.full(begin, 0xFF, np.uint8), source])
+    machines: list[Any] = []
+    monkeypatch.setattr(Machine, "copies", begin)
+    own = Machine.__init__
+
+    def kept(self: Machine, given: np.ndarray) -> None:
+        own(self, given)
+        machines.append(self)
+
+    monkeypatch.setattr(Machine, "__init__", kept)
+    made(memory, 0, Pointer(np.zeros(32, np.int64), 2), 0, 40, count, LANES, inside)
+    found = machines[-1].memory[:begin].reshape(8, pitch)[:, :64]
+    wanted = np.where(np.arange(64) < inside, source.reshape(8, 80)[:, :64], 0)
+    wanted[count:] = 0
+    np.testing.assert_array_equal(found, wanted)
+
+
 VALUES = [("float32", "tf32"), ("float8_e4m3fn", "float16"), ("float8_e5m2", "bfloat16")]
 
 

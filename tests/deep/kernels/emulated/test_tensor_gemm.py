@@ -223,10 +223,12 @@ def test_the_default_takes_what_is_predicted_to_be_faster() -> None:
 @pytest.mark.parametrize("cc", [(8, 0), (10, 0), (12, 0)])
 def test_other_devices_take_another_kernel(cc: tuple[int, int]) -> None:
     target = replace(H200, cc=cc)
-    assert not planned("layer_norm_gemm", LARGE, schedule=None, target=target).maps
+    for schedule in (None, "tensor"):
+        found = planned("layer_norm_gemm", LARGE, schedule=schedule, target=target)
+        assert not found.maps and "tensor cores by mma.sync" in found.choice.reasons[0]
     with pytest.raises(RedalgError) as error:
-        planned("layer_norm_gemm", LARGE, target=target)
-    assert "not 9.0" in error.value.why
+        planned("layer_norm_gemm", LARGE, target=target.having(cc=(7, 5)))
+    assert "7.5, below 8.0" in error.value.why
 
 
 @pytest.mark.parametrize(
