@@ -18,6 +18,7 @@ from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.mma_sync_plan import rate_of
 
 REGISTERS = 96  # of a thread, beside its sums: fragments under way, addresses, the epilogue
+NARROW = 64  # sums of a thread where the epilogue reads columns: it is unrolled over them, and takes registers
 LEAST, MOST_STAGES = 3, 6
 REACHED = 0.9  # of the rate of instructions
 SHARED = 115  # bytes a cycle of shared memory
@@ -119,7 +120,7 @@ class MmaGemm(GemmPlan):
 @dataclass(frozen=True)
 class MmaRounds:
     """A product whose tiles are computed in rounds, by as many blocks as all multiprocessors hold at a time; operands
-    as in `GemmPlan`.
+    as in `GemmPlan`. ``broad``: whether the epilogue takes few registers.
 
     >>> from redalg.kernels.schedule.target import A100, L40S
     >>> for target in (A100, L40S):
@@ -137,6 +138,7 @@ class MmaRounds:
     terms: int
     batches: int
     target: Target
+    broad: bool = True
 
     def best(self) -> MmaGemm:
         """The tiles that take the least time. Raises: Outside."""
@@ -149,6 +151,8 @@ class MmaRounds:
         """Every shape that fits registers and shared memory, with as many stages as fit."""
         own = self.target.multiprocessor
         for warps in SHAPES:
+            if warps.tall * warps.wide // 2 > NARROW and not self.broad:
+                continue
             registers = warps.tall * warps.wide // 2 + REGISTERS
             threads = 32 * warps.down * warps.across
             places = min(own.registers // (registers * threads), own.threads // threads)

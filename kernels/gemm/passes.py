@@ -290,9 +290,11 @@ def _shape(draft: GemmDraft, rows: int) -> tuple[int, int, int, int]:
 
 def _by_mma(draft: GemmDraft, rows: int) -> MmaRounds:
     """The same for mma.sync."""
-    assert draft.operands is not None
+    assert draft.made is not None and draft.operands is not None
     left, right = draft.operands.places
-    return MmaRounds(draft.operands.kinds, left.flat, right.flat, *_shape(draft, rows), draft.call.target)
+    shape = _shape(draft, rows)
+    broad = not reads_columns(draft.operands.results, draft.made.column)
+    return MmaRounds(draft.operands.kinds, left.flat, right.flat, *shape, draft.call.target, broad)
 
 
 def _rounds(draft: GemmDraft, rows: int) -> Rounds:

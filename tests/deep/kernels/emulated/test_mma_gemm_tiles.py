@@ -26,7 +26,7 @@ def test_every_shape(shape: Warps, depth: int, major: str, monkeypatch: pytest.M
     monkeypatch.setattr(mma_tiles, "SHAPES", (shape,))
     monkeypatch.setattr(mma_tiles, "DEPTHS", (depth,))
     sizes = {"i": 16 * shape.tall * shape.down + 3, "j": 2 * depth + 5, "k": shape.across * shape.wide + 7, "b": 2}
-    for text in (PLAIN, BATCHED, BIASED):
+    for text in (PLAIN, BATCHED, BIASED) if major == "rows" else (PLAIN,):
         made = check(text, sizes, major=MAJOR[major], apart=5 if text == PLAIN else 0)
         assert f"{shape.down * shape.across} warps of {16 * shape.tall} rows" in made.choice.reasons[0]
 
@@ -81,12 +81,11 @@ def test_larger_tiles_where_shared_memory_is_larger() -> None:
 
 @needs_ptxas
 @pytest.mark.parametrize("device", ALL)
-@pytest.mark.parametrize("text", [PLAIN, GELU])
+@pytest.mark.parametrize("text", [PLAIN, BIASED])
 def test_common_kernels_spill_nothing(text: str, device: str, monkeypatch: Any, tmp_path: Any) -> None:
     monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
     target = ALL[device]
-    for sizes in ((4096, 4096, 4096), (333, 777, 1000)):
-        i, j, k = sizes
+    for i, j, k in ((4096, 4096, 4096), (333, 777, 1000)):
         made = planned(text, {"i": i, "j": j, "k": k}, target=target, schedule="mma")
         found = assemble(made.module, target.cc)
         assert found.registers <= 255 and found.spill_stores == found.spill_loads == found.stack == 0
