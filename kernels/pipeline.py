@@ -441,7 +441,9 @@ def _warn_slow(form: Form, target: Target, why: Lacking) -> None:
     """That a product of narrow matrices runs without tensor cores, which is far from what the device can do."""
     what = f"{', '.join(form.spec.outputs)} without tensor cores on {target.name}"
     where, fix = "form.compile", "torch.matmul (or cuBLAS) for the product, and a form for what comes before it"
-    warnings.warn(str(RedalgError(what, where, str(why), fix)).replace("refused: ", "slow: ", 1), UserWarning, stacklevel=3)
+    warnings.warn(
+        str(RedalgError(what, where, str(why), fix)).replace("refused: ", "slow: ", 1), UserWarning, stacklevel=3
+    )
 
 
 def _contracts(program: Program, product: bool) -> bool:

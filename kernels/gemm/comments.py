@@ -50,8 +50,8 @@ def mma(made: Gemm, plan: MmaGemm, tiles: TileProgram) -> Iterator[str]:
     yield from _grid(made)
     down, across, tall, wide = plan.warps
     yield (
-        f"Block: {down * across} warps of {16 * tall} rows by {wide} columns; all of them copy and all of them multiply. "
-        f"In S {fragment(tall)}."
+        f"Block: {down * across} warps of {16 * tall} rows by {wide} columns; all of them copy and all of them "
+        f"multiply. In S {fragment(tall)}."
     )
     yield "Loop nest:"
     yield from (f"  {line}" for line in tiles.roles())
@@ -60,11 +60,14 @@ def mma(made: Gemm, plan: MmaGemm, tiles: TileProgram) -> Iterator[str]:
     first = 0
     for k, (m, kind) in enumerate(zip(made.maps, plan.kinds, strict=True)):
         lines, length = plan.lines(k)
-        what = f"{operand_name(m.operand)}, {lines} x {length} {kind}, rows of {plan.apart(k)} bytes (no bank conflicts)"
+        what = (
+            f"{operand_name(m.operand)}, {lines} x {length} {kind}, rows of {plan.apart(k)} bytes (no bank conflicts)"
+        )
         yield str(Buffer("right" if k else "left", first, 1, plan.right_bytes if k else plan.left_bytes, what))
         first = plan.left_bytes
     if plan.staged:
-        yield str(Buffer("staged", 0, 1, plan.staging, f"16 rows of results a warp, {plan.pitch} bytes from row to row"))
+        what = f"16 rows of results a warp, {plan.pitch} bytes from row to row"
+        yield str(Buffer("staged", 0, 1, plan.staging, what))
     yield (
         f"Synchronisation: cp.async of 16 bytes, a group for each chunk, empty where there is none left, so that "
         f"wait_group {plan.stages - 2} always means the next one; one __syncthreads each."

@@ -46,7 +46,7 @@ class Epilogue:
         self.quick = quick_names(self.made.program.results, self.made.column)
 
     def write(self, tiles: list[str]) -> None:
-        """Results of tiles that lie below each other: of each warpgroup, 64 rows; or of a warp, 16 rows of one array."""
+        """Results of tiles that lie below each other: 64 rows of each warpgroup, or 16 of a warp, in one array."""
         out, p = self.out, self.plan
         for half, name in enumerate(tiles):
             self.sums, self.half = name, half if self.tall > 1 else 0

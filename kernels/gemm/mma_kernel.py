@@ -77,7 +77,9 @@ class MmaGemmKernel(GemmKernel):
         down, across, tall, wide = p.warps
         out("t = cuda.threadIdx.x", "lane = t & 31", "warp = warp_uniform(t >> 5)")
         out("smem = cuda.shared.array(0, np.uint8)", "left_tile = shared_start(smem)")
-        out.comment(f"Warps lie {down} below each other and {across} beside each other; the lane's address for ldmatrix.")
+        out.comment(
+            f"Warps lie {down} below each other and {across} beside each other; the lane's address for ldmatrix."
+        )
         out(f"warp_row = warp >> {across.bit_length() - 1}", f"warp_column = warp & {across - 1}")
         for side, word, count, first in ((0, "row", 16 * tall, 0), (1, "column", wide, p.left_bytes)):
             step = 2 * count if self._across(side) else count * p.apart(side)

@@ -332,8 +332,8 @@ def _by_warps(made: Cut, plan: MmaGemm, count: int) -> list[str]:
     """The first lines of a product by mma.sync."""
     down, across, tall, wide = plan.warps
     return [
-        f"tensor cores by mma.sync: the fold {short(made.fold)} is a GEMM, {down * across} warps of {16 * tall} rows by "
-        f"{wide} columns, {plan.stages} chunks of {plan.chunk} terms in shared memory by cp.async",
+        f"tensor cores by mma.sync: the fold {short(made.fold)} is a GEMM, {down * across} warps of {16 * tall} rows "
+        f"by {wide} columns, {plan.stages} chunks of {plan.chunk} terms in shared memory by cp.async",
         f"{count} tiles of {plan.rows} by {plan.columns}, {plan.group} rows of them before the next columns, "
         f"{plan.resident} blocks to a multiprocessor",
     ]

@@ -1,11 +1,12 @@
 """A matrix product as a tile program: chunks of both operands come, are multiplied, and sums become results.
 
 The loop is over chunks of the terms; a block computes tile after tile of rows and columns. By mma.sync all threads load
-and multiply, and there are no roles. Several right operands of one left operand are several products of a chunk. `promoted` sums leave the tensor cores after every chunk. Waits,
-arrivals and the producer's program are found by the passes of `redalg.kernels.tile.level.schedule`, and held to the
-same laws as those of cascades (`redalg.kernels.tile.level.check`). `on_grid` says who waits for what others write to
-memory: rows that all warpgroups prepare first, the kernel before, the first product of a chain. While that is under
-way stages are filled with right operands, which wait for nobody (a prefetch).
+and multiply, and there are no roles. Several right operands of one left operand are several products of a chunk.
+`promoted` sums leave the tensor cores after every chunk. Waits, arrivals and the producer's program are found by the
+passes of `redalg.kernels.tile.level.schedule`, and held to the same laws as those of cascades
+(`redalg.kernels.tile.level.check`). `on_grid` says who waits for what others write to memory: rows that all warpgroups
+prepare first, the kernel before, the first product of a chain. While that is under way stages are filled with right
+operands, which wait for nobody (a prefetch).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Matrix products by mma.sync in tiles of every shape: results are the definition, whatever the planner would choose."""
+"""Matrix products by mma.sync in tiles of every shape: results are the definition, whatever is planned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.schedule.target import A100, H200, Target
 from tests.kernels.emulated.test_mma_gemm import MAJOR
 from tests.support.gemm_cases import BATCHED, BIASED, PLAIN, form_of, planned
-from tests.support.mma_gemm_cases import GELU, TARGETS, check, drawn
+from tests.support.mma_gemm_cases import TARGETS, check, drawn
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="ptxas is not installed (the package nvidia-cuda-nvcc)")
 ALL = TARGETS | {"9.0": H200}

@@ -1,7 +1,7 @@
 """Matrix products by mma.sync on a GPU, against their definitions in float64, within the bounds of
 `tests.deep.kernels.gpu.test_gpu_tensor_gemm`.
 
-Any device from compute capability 8.0 on runs them: by themselves where it is not 9.0, there because they are asked for.
+Any device from compute capability 8.0 on runs them: by themselves where it is not 9.0, there as asked for.
 """
 
 from __future__ import annotations
