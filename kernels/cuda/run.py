@@ -73,7 +73,7 @@ class CudaRun(Shown):
     tf32 (each factor by a relative 2^-11). Sums are kept in float32, weights are rounded to the tensors' type before
     they multiply (a relative 2^-8 for bfloat16, 2^-11 for float16, of Σ|weight·value|). ``schedule="block"``, or any
     other of the families, computes without that rounding.
-    Specs whose last fold is a GEMM run there too, float8 included: what makes an operand is a kernel of
+    Specs whose last fold is a GEMM run there too, by wgmma with float8 included: what makes an operand is a kernel of
     its own before the product's, or part of it with ``schedule="fused_prologue"``, and an operand that is no tensor and
     no cast is rounded once, as weights are. Sums of 128 float8 products are added in float32 (each is off by at most
     4·33·2^-13 of Σ|L·R|).
