@@ -18,6 +18,7 @@ from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.mma_sync_plan import rate_of
 
 REGISTERS = 96  # of a thread, beside its sums: fragments under way, addresses, the epilogue
+READING = 176  # the same where the epilogue reads columns (240 to 255 in all, by ptxas for 8.0 to 10.3)
 NARROW = 64  # sums of a thread where the epilogue reads columns: it is unrolled over them, and takes registers
 LEAST, MOST_STAGES = 3, 6
 REACHED = 0.9  # of the rate of instructions
@@ -153,7 +154,7 @@ class MmaRounds:
         for warps in SHAPES:
             if warps.tall * warps.wide // 2 > NARROW and not self.broad:
                 continue
-            registers = warps.tall * warps.wide // 2 + REGISTERS
+            registers = warps.tall * warps.wide // 2 + (REGISTERS if self.broad else READING)
             threads = 32 * warps.down * warps.across
             places = min(own.registers // (registers * threads), own.threads // threads)
             for depth in DEPTHS:
