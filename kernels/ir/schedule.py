@@ -19,7 +19,7 @@ SECTOR = 32  # bytes in which memory is read and written
 EARLY = 32  # elements of what all rows share that a thread loads together with its row
 AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
 TENSOR = "tensor"  # on tensor cores, by whichever class of programs fits (`redalg.kernels.tile`, `redalg.kernels.gemm`)
-MMA = "mma"  # on tensor cores by mma.sync, whatever the compute capability
+MMA = "mma"  # attention by mma.sync, whatever the compute capability
 FROZEN_MAX = "frozen_max"  # attention with a frozen maximum, validation and fallback (`redalg.kernels.tile.frozen_max`)
 FUSED_PROLOGUE = "fused_prologue"  # of a GEMM: what prepares an operand runs inside its kernel
 
