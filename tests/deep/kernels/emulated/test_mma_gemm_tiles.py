@@ -25,6 +25,8 @@ EDGES = ((1, 8, 16), (33, 77, 65), (130, 31, 8), (65, 128, 63))  # rows, terms, 
 def test_every_shape(shape: Warps, depth: int, major: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mma_tiles, "SHAPES", (shape,))
     monkeypatch.setattr(mma_tiles, "DEPTHS", (depth,))
+    monkeypatch.setattr(mma_tiles, "NARROW", 128)
+    monkeypatch.setattr(mma_tiles, "READING", mma_tiles.REGISTERS)
     sizes = {"i": 16 * shape.tall * shape.down + 3, "j": 2 * depth + 5, "k": shape.across * shape.wide + 7, "b": 2}
     for text in (PLAIN, BATCHED, BIASED) if major == "rows" else (PLAIN,):
         made = check(text, sizes, major=MAJOR[major], apart=5 if text == PLAIN else 0)

@@ -63,6 +63,8 @@ def test_lengths_that_divide_nothing(n: int) -> None:
 def test_every_shape_of_a_tile(shape: Warps, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mma_tiles, "SHAPES", (shape,))
     monkeypatch.setattr(mma_tiles, "DEPTHS", (depth,))
+    monkeypatch.setattr(mma_tiles, "NARROW", 128)
+    monkeypatch.setattr(mma_tiles, "READING", mma_tiles.REGISTERS)
     for text, major in ((PLAIN, ""), (PLAIN, "x"), (PLAIN, "w"), (BIASED, "")):
         check(text, {"i": 700, "j": 776, "k": 1032}, major=major)
 
