@@ -4,7 +4,7 @@
 
 Sizes are rows x terms x columns. Every result is compared with float64 before it is timed. `--shapes`: the kernel by
 mma.sync in tiles of every shape and depth, too, with what the model predicts for each: what its constants
-(`redalg.kernels.gemm.mma_tiles`) are fitted to. Where wgmma is not there, its line says why.
+(`redalg.kernels.gemm.mma_tiles`) are fitted to. On devices without wgmma both of ours are by mma.sync.
 """
 
 from __future__ import annotations
