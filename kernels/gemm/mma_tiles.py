@@ -128,7 +128,7 @@ class MmaRounds:
     ...     p = MmaRounds(("bfloat16", "bfloat16"), False, False, 4096, 4096, 4096, 1, target).best()
     ...     print(p.rows, p.columns, p.depth, p.stages, p.size >> 10, p.resident)
     128 256 64 3 162 1
-    128 128 32 4 80 1
+    128 256 32 3 90 1
     """
 
     kinds: tuple[str, str]
