@@ -28,6 +28,7 @@ from redalg.graph.masked import finite, new_axes
 from redalg.graph.node import Decl, Node
 from redalg.graph.plan import COUNT
 from redalg.laws.batch import free_axis, plan_over, spec_over
+from redalg.laws.check import is_exact
 from redalg.laws.drawn import Tensor, count, data
 from redalg.numeric.definition import reference
 
@@ -78,7 +79,7 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     if DIVISORS in among:
         conditions += [(c, c.axes - outer | bound[u]) for c, u in _away_from_poles(node, axis, level, held_ones)]
     whole = g.logical("and", *(_over(c, axes) for c, axes in conditions))
-    return whole, _otherwise(node, axis, values)
+    return whole, _otherwise(node, values)
 
 
 def _bound(node: Node, axis: tuple[str, ...]) -> dict[Node, frozenset[str]]:
@@ -174,14 +175,25 @@ def is_position(node: Node) -> bool:
     return node.op == "reduce" and node.attr.kind in g.POSITIONS
 
 
-def _otherwise(node: Node, axis: tuple[str, ...], values: list[Node]) -> Node:
-    """NaN; no position, or the first ones (of elements that are all alike) where a NaN makes every element one."""
-    if not is_position(node):
+def positions(node: Node) -> list[Node]:
+    """The positions that an output of integers is, or is calculated from."""
+    return [] if node.is_boolean or not is_exact(node) else [n for n in g.walk(node) if is_position(n)]
+
+
+def _otherwise(node: Node, values: list[Node]) -> Node:
+    """NaN; no position, or what the first ones (of elements that are all alike) make where a NaN makes every element
+    one."""
+    found = positions(node)
+    if not found:
         return g.special("nan")
-    entering = _calculated(node.args[0])
-    broken = [Node("ne", (v, v)) for v in values if v in entering and not v.axes - node.axes]
-    first = Node("reduce", (g.ZERO,), g.Reduce(node.attr.kind, axis, node.attr.extra))
-    return g.where(g.logical("or", *broken), first, g.MINUS_ONE) if broken else g.MINUS_ONE
+    broken = [g.logical("or", *_broken(p, node.axes, values)) for p in found]
+    first = {p: Node("reduce", (g.ZERO,), g.Reduce(p.attr.kind, p.attr.axes, p.attr.extra)) for p in found}
+    return g.where(g.logical("and", *broken), g.substitute(node, first), g.MINUS_ONE)
+
+
+def _broken(position: Node, axes: frozenset[str], values: list[Node]) -> list[Node]:
+    entering = _calculated(position.args[0])
+    return [Node("ne", (v, v)) for v in values if v in entering and not v.axes - axes]
 
 
 def _calculated(root: Node) -> set[Node]:
@@ -284,7 +296,7 @@ class Cases:
         try:
             for got in self._results(form):
                 for name, value in got.items():
-                    kind = _difference(value, self.wanted[name], patterns, is_position(outputs[name]))
+                    kind = _difference(value, self.wanted[name], patterns, bool(positions(outputs[name])))
                     if kind and found.get(name) != "number":
                         found[name] = kind
                 if list(found.values()).count("number") == len(outputs):
