@@ -17,9 +17,11 @@ from redalg.graph.node import Node, walk
 from redalg.numeric.array_origin import format_name, narrowed
 from redalg.numeric.binding import Bound, bind, result_flows, with_unnamed
 from redalg.numeric.casts import cast_array
+from redalg.numeric.dtypes import flows
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.exact import Exact
-from redalg.numeric.integers import EXACT, Beyond, as_float, nearest_float, within
+from redalg.numeric.integer_bounds import DECISIVE, decisive
+from redalg.numeric.integers import EXACT, Beyond, as_float, magnitude, nearest_float, within
 from redalg.numeric.maps import FLOAT_MAPS
 
 if TYPE_CHECKING:
@@ -79,8 +81,11 @@ def _float_outputs(spec: Spec, bound: Bound) -> dict[str, Any]:
     masked = masked_rows(spec)
     nodes = [*spec.outputs.values(), *masked.values()]
     orders = [spec.output_axes[name] for name in [*spec.outputs, *masked]]
+    limit = _limit(nodes, bound)
+    if limit and _decided(nodes, bound, min(limit + DECISIVE, EXACT)):
+        return _rounded_once(spec, bound)
     try:
-        found = evaluate(nodes, bound.arrays, bound.sizes, dtype=np.float64, orders=orders, limit=_limit(nodes, bound))
+        found = evaluate(nodes, bound.arrays, bound.sizes, dtype=np.float64, orders=orders, limit=limit)
     except Beyond:
         return _rounded_once(spec, bound)
     rows = dict(zip(masked, found[len(spec.outputs) :], strict=True))
@@ -92,6 +97,12 @@ def _float_outputs(spec: Spec, bound: Bound) -> dict[str, Any]:
             result = with_empty(result, rows[name], spec.empty[name], name)
         results[name] = bound.origin.restore(result)
     return results
+
+
+def _decided(nodes: list[Node], bound: Bound, most: int) -> bool:
+    """Whether something is decided by floats that larger integers become."""
+    read = (x for x in bound.arrays.values() if isinstance(x, np.ndarray) and x.dtype.kind in "iu")
+    return any(magnitude(x) > most for x in read) and bool(decisive(flows(nodes, bound.dtypes)))
 
 
 def _limit(nodes: list[Node], bound: Bound) -> int:

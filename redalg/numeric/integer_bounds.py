@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph.node import ONE, POSITIONS, Node, const, is_inverse, leaves, substitute, walk
+from redalg.graph.node import COMPARISONS, ONE, POSITIONS, Node, const, is_inverse, leaves, substitute, walk
 from redalg.graph.plan import COUNT, ExtremumAnchor, Plan, shift
 from redalg.numeric.dtypes import Flow, flows
 from redalg.numeric.integers import EXACT, magnitude
 
 SAFE = 1 << 61  # a form centres integers before it multiplies them: at most twice the magnitude, in two factors
+DECISIVE = EXACT >> 3  # what decides may be some times as large: 3*ceil(k/3) == k
 _CAPPED = 200  # bits: more is too much, however much more
 _LARGEST_NUMBER = 1 << 63  # what a number of a call may be
 _ROUNDS = frozenset({"floor", "ceil", "cast"})
@@ -46,15 +47,15 @@ class Integers:
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
         self._lists = _lists(kinds)
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
-        rounded = _rounded(kinds)
+        rounded = decisive(kinds)
         read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
         self._busy = frozenset(busy)
         # What is subtracted from a float is centred there, where a rounding of the integer would be all that is left.
         beside = {a for n in kinds if n.op == "add" and kinds[n].kind in "fc" for a in n.args if kinds[a].kind == "i"}
-        self._beside = rounded | frozenset(
-            a for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))
-        )
+        self._beside = {
+            a: EXACT for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))
+        } | dict.fromkeys(rounded, DECISIVE)
 
     def certain(self, sizes: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> bool:
         """Whether they fit whatever the arrays hold. `numbers`: the magnitudes of numbers, if they are known."""
@@ -79,7 +80,7 @@ class Integers:
         bounds: dict[Node, int] = {}
         for n in self._whole:
             bounds[n] = _bound(n, [bounds.get(a, 1) for a in n.args], sizes, tensors)
-        return all(bounds[n] <= SAFE for n in self._busy) and all(bounds[n] <= EXACT for n in self._beside)
+        return all(bounds[n] <= SAFE for n in self._busy) and all(bounds[n] <= most for n, most in self._beside.items())
 
     def _counts_fit(self, sizes: Mapping[str, int]) -> bool:
         """Whether int64 holds what a plan makes of constants and lengths alone: not the -oo of a list that is short."""
@@ -180,10 +181,12 @@ def _constants(kinds: Mapping[Node, Flow]) -> list[Node]:
     return found
 
 
-def _rounded(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
-    """The integers that become floats below what rounds to an integer: a rounding of theirs would move that by one."""
-    below = walk(*(n for n in kinds if n.op in _ROUNDS))
-    met = (a for n in below if kinds[n].kind == "f" for a in n.args if kinds[a].kind == "i")
+def decisive(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
+    """The integers that become floats below what rounds to an integer, or is compared: a rounding of theirs would move
+    that by one, or decide otherwise."""
+    compared = {n for n in kinds if n.op in COMPARISONS and any(kinds[a].kind == "f" for a in n.args)}
+    below = walk(*compared, *(n for n in kinds if n.op in _ROUNDS))
+    met = (a for n in below if n in compared or kinds[n].kind == "f" for a in n.args if kinds[a].kind == "i")
     return frozenset(a for a in met if any(leaf.op == "tensor" for leaf in walk(a)))
 
 

@@ -145,7 +145,9 @@ class Engine:
     def lift(self, block: Stretch) -> State:
         """The state of a block: every slot reduced over it, at anchors of its own."""
         if self.widens and self._coarse(block):
-            return replace(self._lift(self.wide, block, wide=True), kept=True)
+            found = self._lift(self.wide, block, wide=True)
+            floats = any(x.dtype.kind in "fc" for x in found.parts.values())
+            return replace(found, wide=floats, kept=floats)
         found, left = self._noted(lambda: self._lift(self.program, block, wide=False))
         if self.widens and (left or self._overflows(found, block)):
             return narrow(self._lift(self.wide, block, wide=True), self.program.real)
@@ -155,7 +157,7 @@ class Engine:
         """Whether floats would round integers of the block, or their squares, or do not hold what a pass handed on."""
         if self._far:
             return True
-        if not self.program.integers or not (self.program.sums or self.program.means):
+        if not self.program.integers:
             return False
         read = [np.asarray(block.arrays[name]) for name in block.axes if name in block.arrays]
         return any(x.dtype.kind in "iu" and x.dtype.itemsize == 8 and magnitude(x) > COARSE for x in read)

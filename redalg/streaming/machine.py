@@ -61,8 +61,10 @@ class Machine:
     @cached_property
     def wide(self) -> Machine | None:
         """The same with a larger exponent range, if the machine has one, and where there is rounding."""
-        real = None if self.exact else wider(self.real)
-        return None if real is None else Machine(self.plan, self.masked, self.kinds, self.numbers, real, self.layout)
+        rounds = not self.exact or any(self.program(k).decides for k in range(len(self.plan.passes)))
+        real = wider(self.real) if rounds else None
+        same = self.plan, self.masked, self.kinds, self.numbers
+        return None if real is None else Machine(*same, real, self.layout, self.exact)
 
     def program(self, number: int) -> Program:
         """The program of pass `number`; the kinds of exports are those the passes before it produce."""

@@ -25,7 +25,7 @@ class Pass:
 
     `arrays`: the parts of a state; `aliases`: anchors that are one of them; `sums`: those that are compensated;
     `means`: anchors that blocks begin with; `placed`: positions; `reads`: the axes of every sum and what it reads;
-    `integers`: whether integers are read, which can be too large for floats; `noted`: what of
+    `integers`: whether integers are read that can be too large for floats; `noted`: what of
     over- and underflows says that something is lost.
     """
 

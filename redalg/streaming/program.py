@@ -42,6 +42,8 @@ from redalg.graph.node import (
 )
 from redalg.graph.operators import Additive, Custom, Position, Product, TopK
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, PassPlan, Slot, key
+from redalg.numeric.dtypes import flows
+from redalg.numeric.integer_bounds import decisive
 from redalg.source.names import local
 from redalg.streaming.merge import AnchorStep, ElementAnchor, MoveStep, SlotStep, combination
 from redalg.streaming.state import alias
@@ -49,6 +51,7 @@ from redalg.streaming.tapes.build import Bound, Builder, monoid_combine
 from redalg.streaming.tapes.tape import Tape
 
 SHOWING = frozenset({"add", "mul", "where", "abs"})  # as large as one of their arguments, or larger
+_DTYPES = {"b": np.dtype(bool), "i": np.dtype(np.int64), "f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
 VANISHING = frozenset(f.name for f in FUNCTIONS.values() if "0" in (f.low, f.high) and not f.exact)
 
 
@@ -134,8 +137,18 @@ class Program:
 
     @cached_property
     def integers(self) -> bool:
-        """Whether integers are read, which can be too large for floats."""
-        return "i" in self.given.values()
+        """Whether integers are read that can be too large for floats: for sums of these, or for what they decide."""
+        return "i" in self.given.values() and bool(self.sums or self.means or self.decides)
+
+    @cached_property
+    def decides(self) -> bool:
+        """Whether integers are made floats that something is decided by."""
+        dtypes = {name.removeprefix("given:"): _DTYPES[kind] for name, kind in self.given.items()}
+        return "i" in self.given.values() and bool(decisive(flows(self._lifted, dtypes)))
+
+    @property
+    def _lifted(self) -> list[Node]:
+        return [*(n for s in self.plan.slots for n in s.lift), *(a.generator for a in self.plan.anchors)]
 
     @cached_property
     def reads(self) -> dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]]:
@@ -153,7 +166,7 @@ class Program:
 
         Exponentials vanish as they should, and so do powers by an array or a scalar.
         """
-        nodes = walk(*(n for s in self.plan.slots for n in s.lift), *(a.generator for a in self.plan.anchors))
+        nodes = walk(*self._lifted)
         if any(n.op in VANISHING or n.op == "pow" and n.args[1].op != "const" for n in nodes):
             return ()
         if self.hides or not set(self.products) <= set(self.sums):

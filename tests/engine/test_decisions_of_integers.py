@@ -1,0 +1,53 @@
+"""What is decided by numbers that integers beyond 2^53 are made into, beside the definition, which is exact."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+import redalg as ra
+from tests.support.forms import form_of_text
+from tests.support.profiles import examples
+
+CONDITIONS = [
+    "floor(k[j]/{c})*{c} == k[j]",
+    "ceil(k[j]/{c})*{c} <= k[j]",
+    "k[j]/{c} == (k[j] + 1)/{c}",
+    "k[j] < x[j]",
+    "x[j] == k[j]",
+    "k[j] - 1/2 < x[j]",
+    "{c}*floor(k[j]/{c}) < x[j]",
+]
+TAKEN = [
+    "sum[j](where({c}, 1, 0))",
+    "sum[j](where({c}, x[j], 0))",
+    "max[j](where({c}, 1, 0))",
+    "argmax[j](where({c}, 1, 0))",
+    "any[j]({c})",
+]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="NumPy has no floats that hold int64")
+@given(st.sampled_from(CONDITIONS), st.sampled_from(TAKEN), st.sampled_from([2, 3, 7, 10]), st.data())
+@examples(150)
+def test_they_are_decided_exactly(condition: str, taken: str, c: int, data: st.DataObject) -> None:
+    text = f"return y = {taken.format(c=condition.format(c=c))}"
+    form = form_of_text(text)
+    near = st.builds(lambda e, d: 2**e + d, st.sampled_from([0, 3, 52, 53, 54, 60]), st.integers(-3, 5))
+    k = np.array(data.draw(st.lists(near, min_size=1, max_size=5)), np.int64)
+    x = np.array([float(data.draw(st.sampled_from([v - 1, v, v + 1]))) for v in k.tolist()])
+    tensors = {d.name for d in form.spec.tensors}
+    arrays = {name: a for name, a in {"k": k, "x": x}.items() if name in tensors}
+    cut = data.draw(st.integers(0, len(k)))
+    found = [form.compile(target)(**arrays) for target in ("numpy", "cpu")]
+    for edges in ([0, cut, len(k)], range(len(k) + 1)):
+        parts = form.accumulator()
+        for low, high in pairwise(edges):
+            parts.update(**{name: a[low:high] for name, a in arrays.items()})
+        found.append(parts.result())
+    expected = ra.reference(form.spec, **arrays)
+    assert found == [expected] * 4, (text, arrays)
