@@ -21,7 +21,7 @@ from redalg.gradients.unit_axes import removable, without
 from redalg.graph import node as g
 from redalg.graph.contractions import contracts
 from redalg.graph.node import Node
-from redalg.joint import Joint, Several, derived, units
+from redalg.joint import Joint, Several, derived, united, units
 from redalg.language.spec import Spec
 
 Nodes = Mapping[str, Node]
@@ -86,10 +86,19 @@ class Steps(Several):
 def together(specs: Iterable[Spec]) -> list[Spec | Joint | Steps]:
     """The specs, those that share readings of their tensors as one `Joint` or `Steps`; the others as they are."""
     own = list(specs)
+    if not _listed_together(own):
+        return [*own]
     found = units(own)
     joints = [u for u in found if isinstance(u, Joint)]
     steps = stepped(own) if len(found) == len(joints) or not joints else None
     return [replace(steps, joint=next(iter(joints), None))] if steps is not None else [*found]
+
+
+def _listed_together(specs: Sequence[Spec]) -> bool:
+    """Whether specs as one list every tensor that one of them does: it may only say how long an axis is, which tensors
+    that others read say, too."""
+    outputs = {n: node for s in specs for n, node in s.outputs.items()}
+    return len(specs) < 2 or {d for s in specs for d in s.tensors} <= {*united(specs, outputs).tensors}
 
 
 def _one(specs: Sequence[Spec]) -> Steps | Joint | None:
