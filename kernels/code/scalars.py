@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
 
-from redalg.errors import RedalgError
 from redalg.graph.masked import is_statistic
 from redalg.graph.node import COMPARISONS, Levels, Node, is_inverse, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.compensated import SUM as EXACT_SUM
+from redalg.kernels.ir.contractions import unknown_inside
 from redalg.kernels.ir.kinds import Kinds, counted, widest
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.lower.signs import (
@@ -420,12 +420,7 @@ class Scalars:
         """A loop over axes that are complete here: a contraction, or the entries of a top-k list."""
         kind, axes = node.attr.kind, node.attr.axes
         if kind not in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"):
-            raise RedalgError(
-                f"a {kind.partition('_')[0]} inside an element",
-                f"a kernel that reduces over {', '.join(axes)} for every element",
-                "kernels hold sums, products, extrema and their positions, any and all there",
-                'form.compile("numpy")',
-            )
+            raise unknown_inside(node)
         one_hot = one_hot_of(node)
         if one_hot is not None and self.kinds.of(one_hot.place) == "i" and axes[0] not in self.looped:
             return ATOM, self._gathered(node, *one_hot)

@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from redalg.errors import RedalgError
 from redalg.graph.formula import spelled_out
 from redalg.graph.functions import COMPUTED
 from redalg.graph.node import Node, Reduce, leaves, rename_axes, walk
 from redalg.kernels.ir.program import First, Join, Let, Loop, Pass, Program, Step
+
+
+def unknown_inside(node: Node) -> RedalgError:
+    """Why a reduction of every element is refused."""
+    return RedalgError(
+        f"a {node.attr.kind.partition('_')[0]} inside an element",
+        f"a kernel that reduces over {', '.join(node.attr.axes)} for every element",
+        "kernels hold sums, products, extrema and their positions, any and all there",
+        'form.compile("numpy")',
+    )
 
 
 def apart(program: Program) -> Program:

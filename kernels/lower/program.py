@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.node import ZERO, Node, compare, const, state, where
+from redalg.graph.node import ZERO, Node, compare, const, state, walk, where
 from redalg.graph.operators import TopK
 from redalg.graph.plan import Output, Plan
 from redalg.kernels.ir.axis_roles import Roles, aligned, roles
-from redalg.kernels.ir.contractions import apart, spelled
+from redalg.kernels.ir.contractions import apart, spelled, unknown_inside
 from redalg.kernels.ir.kinds import Kinds
 from redalg.kernels.ir.program import STORAGE, Let, Operand, Pass, Program, Result
 from redalg.kernels.lower.alike import alike
@@ -66,8 +66,16 @@ def typed(draft: ProgramDraft) -> None:
 def assigned(draft: ProgramDraft) -> None:
     """Which axes number rows, which are streamed over, and which a row's state holds."""
     assert draft.plan is not None
+    _refuse_lists_inside(draft.plan)
     draft.roles = roles(draft.plan, draft.form.spec.axes).across(draft.across)
     _refuse_second_indices((*draft.roles.rows, *draft.roles.columns))
+
+
+def _refuse_lists_inside(plan: Plan) -> None:
+    """Raises: RedalgError for a list of every element; what printers refuse, too, may lie along no axis of a state."""
+    for n in walk(*(n for p in plan.passes for s in p.slots for n in s.lift)):
+        if n.op == "reduce" and n.attr.kind.startswith("topk"):
+            raise unknown_inside(n)
 
 
 def lowered(draft: ProgramDraft) -> None:
