@@ -103,3 +103,18 @@ def test_they_are_the_differences_of_the_definition(data: st.DataObject, k: int,
         wanted = sum(m[o] for m in moved.values())
         known = np.isfinite(wanted)
         np.testing.assert_allclose(np.asarray(tangents[o])[known], wanted[known], 1e-5, 1e-5, err_msg=f"{spec}, {o}")
+
+
+@given(st.sampled_from(["b[i,j]", "b[j]"]), st.sampled_from(["w[t]", "w[t]*w[t]"]), st.booleans())
+@examples(8)
+def test_a_tensor_may_only_say_how_long_an_axis_is(mask: str, weight: str, last: bool) -> None:
+    terms = [
+        f"sum[t](where(topk[j:2:t](where({mask}, y[j], 0)).indices == 1, {weight}, 0))",
+        "sum[j](where(index[j] < n[i], c*x[i,j], 0))",
+    ]
+    spec = ra.parse(f"tensors {mask} bool, n[i] integer; return o = {' + '.join(terms[::-1] if last else terms)}")
+    arrays = arrays_of(spec, {"i": 2, "j": 3, "t": 2}, 1)
+    found = spec.vjp()(**arrays, cotangents={"o": np.ones(2)}, target="numpy")
+    for n, g in found.items():
+        step = np.ones(np.shape(arrays[n]))
+        np.testing.assert_allclose(np.sum(g), along(spec, arrays, n, step)["o"].sum(), 1e-6, 1e-6)
