@@ -289,7 +289,7 @@ def _shape(draft: GemmDraft, rows: int) -> tuple[int, int, int, int]:
 
 
 def _by_mma(draft: GemmDraft, rows: int) -> MmaRounds:
-    """The same for mma.sync."""
+    """The product with so many rows, for the model of rounds by mma.sync."""
     assert draft.made is not None and draft.operands is not None
     left, right = draft.operands.places
     shape = _shape(draft, rows)

@@ -1,4 +1,4 @@
-"""The same for mma.sync: warps that share what all of them copy, in rows an odd number of 16-byte units apart."""
+"""Sizes of tile programs by mma.sync: warps that share what all of them copy, rows an odd number of units apart."""
 
 from __future__ import annotations
 
