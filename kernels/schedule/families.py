@@ -442,7 +442,8 @@ def _held_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator
 
 
 def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:
-    """Splits of few rows side by side, on blocks that meet at a grid barrier before they write."""
+    """Splits of rows side by side, on blocks that meet at a grid barrier before they write: up to four of them on a
+    multiprocessor, which fill each other's waits."""
     groups, sms = -(-max(1, case.work.rows) // (rows * coarsen)), case.target.multiprocessors
     if not (case.reduces and case.program.keeps) or case.work.length < LONG or threads * rows < 256:
         return
