@@ -194,7 +194,9 @@ class Results:
                 kernel.prefetch.next()
                 kernel.kept.next()
                 self._elements(results, nodes, names)
-                kernel.turn.write(turned, "base", elements.stop, f"base == {'low' if kernel.schedule.split > 1 else 0}")
+                kernel.turn.write(
+                    turned, "base", elements.stop, [f"base == {'low' if kernel.schedule.split > 1 else 0}"]
+                )
             kernel.turn.finish(turned, elements.stop)
 
     def _in_portions(
@@ -208,7 +210,7 @@ class Results:
             stop = f"min({low} + {s.threads * s.tile}, {stop})"  # what lies after a block's part is another's
         if s.turned == s.tile:
             self._elements(results, nodes, names)
-            kernel.turn.write(turned, low, stop, None)
+            kernel.turn.write(turned, low, stop, [])
             return
         count = s.tile // s.turned
         # A long loop around barriers is not unrolled, and what it indexes is put into memory: softmax of a transposed
@@ -220,8 +222,8 @@ class Results:
                 first, base = _times(number, s.turned), _times(number, s.threads * s.turned)
                 with kernel.elements.portion(first):
                     self._elements(results, nodes, names)
-                last = None if number == 0 else "portion == 0" if not printed else ""
-                kernel.turn.write(turned, f"{low} + {base}" if low else base, stop, last)
+                rest = [] if number == 0 else ["portion == 0"] if number == "portion" else None
+                kernel.turn.write(turned, f"{low} + {base}" if low else base, stop, rest)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
         """A walk over the tile, vector by vector: read what was not read before, compute, write."""

@@ -75,9 +75,9 @@ class Turn:
         mine = f"{k} * {s.threads} + t" if s.threads > 1 else k
         self.kernel.out(f"{self._table(r)}[r * {self._pitch(r)} + {mine}] = {value}")
 
-    def write(self, results: list[Result], base: str, stop: str, first: str | None) -> None:
-        """The lines of a tile that begins at `base`, to memory; `first`: the condition under which no tile is written
-        after it, None where that is so, "" where another one is."""
+    def write(self, results: list[Result], base: str, stop: str, rest: list[str] | None) -> None:
+        """The lines of a tile that begins at `base`, to memory; `rest`: the conditions under which no tile is written
+        after it, None where one is."""
         if not results or self.kept_at:
             return
         s, out, each, total = self.schedule, self.kernel.out, self._each, self.kernel.access.size(self._rows[0])
@@ -90,7 +90,7 @@ class Turn:
             out(f"number = {number}")
             with out.block(f"if number < {total}:"):
                 for r in results:
-                    self._line(r, base, first)
+                    self._line(r, base, rest)
         out("cuda.syncthreads()")
 
     @property
@@ -108,7 +108,7 @@ class Turn:
         row = self.kernel.access.offset(r.name, r.axes, self._rows, True)[0].partition(" * ")[2]
         return f"number * {row}"
 
-    def _line(self, r: Result, base: str, first: str | None) -> None:
+    def _line(self, r: Result, base: str, rest: list[str] | None) -> None:
         """A line, from its first whole sector on, and what was left by the tile after this one; what this tile leaves
         takes its place. All tiles leave as much of a row, for they are whole sectors long."""
         s, out, each = self.schedule, self.kernel.out, self._each
@@ -118,25 +118,33 @@ class Turn:
         to, line = f"{row} + {base} + " if base else f"{row} + ", f"line * {self._pitch(r)}"
         out(f"skew = {f'i32(-({row}) & {sector - 1}) + ' if sector else ''}{place}")
         out(f"to = {to}skew", f"here = {line} + skew")
-        entries = [f"here + u * {step}", f"here + u * {step} + 1"][:pairs]
-        inside = f"u * {step} + {place} < {span}" if span % step else None
+        inside = [f"u * {step} + {place} < {span}"] if span % step else []
+        places = [f"u * {step}", f"u * {step} + 1"][:pairs]
         with out.block(f"for u in range({-(-span // step)}):"):
-            with out.block(conjunction([inside, f"{entries[-1].replace('here', 'skew')} < upto"])):
-                self._store(r, f"to + u * {step}", *entries)
-            if pairs > 1:
-                with out.block("else:"), out.block(f"if skew + u * {step} < upto:"):
-                    self._store(r, f"to + u * {step}", *entries[:1])
-        if not sector:
-            return
-        table = self._table(r)
-        with out.block(f"for u in range({(span - sector) // step}, {-(-span // step)}):"):
-            for entry in entries:
-                with out.block(conjunction([inside, f"{entry.replace('here', 'skew')} >= {span}"])):
-                    out(f"{table}[{entry}] = {table}[{entry} - {span}]")
-        if first != "":
-            with out.block(conjunction([first])), out.block(f"for u in range({-(-sector // each)}):"):
+            self._stored(r, places, inside)
+        if sector:
+            with out.block(f"for u in range({(span - sector) // step}, {-(-span // step)}):"):
+                self._left_behind(r, places, inside)
+        if sector and rest is not None:
+            with out.block(conjunction(rest)), out.block(f"for u in range({-(-sector // each)}):"):
                 with out.block(f"if u * {each} + lane < min(skew - {place}, upto):"):
                     self._store(r, f"{to}lane + u * {each}", f"{line} + lane + u * {each}")
+
+    def _stored(self, r: Result, places: list[str], inside: list[str]) -> None:
+        """Neighbours of a line together, or the first of them where the row ends behind it."""
+        out, entries = self.kernel.out, [f"here + {p}" for p in places]
+        with out.block(conjunction([*inside, f"skew + {places[-1]} < upto"])):
+            self._store(r, f"to + {places[0]}", *entries)
+        if len(places) > 1:
+            with out.block("else:"), out.block(f"if skew + {places[0]} < upto:"):
+                self._store(r, f"to + {places[0]}", *entries[:1])
+
+    def _left_behind(self, r: Result, places: list[str], inside: list[str]) -> None:
+        """What this tile leaves to the one before it, to where that one looks for it."""
+        out, span, table = self.kernel.out, self.schedule.threads * self.schedule.turned, self._table(r)
+        for place in places:
+            with out.block(conjunction([*inside, f"skew + {place} >= {span}"])):
+                out(f"{table}[here + {place}] = {table}[here + {place} - {span}]")
 
     def _store(self, r: Result, to: str, *entries: str) -> None:
         self.kernel.out(self.kernel.access.store(r, to, [f"{self._table(r)}[{at}]" for at in entries]))
