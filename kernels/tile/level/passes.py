@@ -406,19 +406,11 @@ def finished(draft: LevelDraft) -> None:
     """Everything together."""
     parts, _, sizes = draft.settled
     assert draft.module is not None
-    target, lengths, program = draft.call.target, draft.lengths, draft.program
-    tiles, most = draft.fixed["tiles"], target.multiprocessors
-    pairs = tiles * sizes.rows * lengths[parts.stream]  # of whole tiles: rows that are not there take as long
-    terms = [length(parts, s.over, lengths) for s in parts.scores]
-    terms += [length(parts, parts.part[s.tile][1], lengths) for s in parts.sums]
-    arrays = [prod(lengths[a] for a in o.axes) * STORAGE[o.dtype] for o in program.operands if not o.number]
-    arrays += [prod(lengths[a] for a in r.axes) * STORAGE[r.dtype] for r in program.results]
-    rate = rate_of(target) if draft.by_mma else calibration_of(target.name).tensor_cores.rate
-    busy = -(-tiles // most) * most / tiles  # multiprocessors wait for those with a tile more, or with one at all
-    seconds = target.launch + max(2 * pairs * sum(terms) * busy / rate, sum(arrays) / target.reachable)
-    blocks = tiles if draft.by_mma else min(most, tiles)
+    lengths, tiles = draft.lengths, draft.fixed["tiles"]
+    seconds, moved = _predicted(draft, parts, sizes)
+    blocks = tiles if draft.by_mma else min(draft.call.target.multiprocessors, tiles)
     reasons = (
-        _described(parts, sizes, len(terms)),
+        _described(parts, sizes, len(parts.scores) + len(parts.sums)),
         f"{tiles} tiles shared out among {blocks} blocks",
         f"{sizes.shared} bytes of shared memory for each block",
         *(
@@ -427,7 +419,7 @@ def finished(draft: LevelDraft) -> None:
         ),
     )
     seconds += sum(made.choice.seconds for made in draft.before)
-    choice = Choice(Schedule(threads=sizes.threads, rows=1), Layout(), reasons, seconds, sum(arrays))
+    choice = Choice(Schedule(threads=sizes.threads, rows=1), Layout(), reasons, seconds, moved)
     operands = {o.name: o for o in parts.program.operands}
     scratch = {n: (operands[n], View.contiguous(tuple(lengths[a] for a in operands[n].axes))) for n in parts.firsts}
     draft.planned = Planned(
@@ -440,6 +432,20 @@ def finished(draft: LevelDraft) -> None:
         before=draft.before,
         scratch=scratch,
     )
+
+
+def _predicted(draft: LevelDraft, parts: Parts, sizes: Sizes) -> tuple[float, int]:
+    """The seconds of the launch, and the bytes of all arrays."""
+    target, lengths, program, tiles = draft.call.target, draft.lengths, draft.program, draft.fixed["tiles"]
+    most = target.multiprocessors
+    pairs = tiles * sizes.rows * lengths[parts.stream]  # of whole tiles: rows that are not there take as long
+    terms = [length(parts, s.over, lengths) for s in parts.scores]
+    terms += [length(parts, parts.part[s.tile][1], lengths) for s in parts.sums]
+    arrays = [prod(lengths[a] for a in o.axes) * STORAGE[o.dtype] for o in program.operands if not o.number]
+    arrays += [prod(lengths[a] for a in r.axes) * STORAGE[r.dtype] for r in program.results]
+    rate = rate_of(target) if draft.by_mma else calibration_of(target.name).tensor_cores.rate
+    busy = -(-tiles // most) * most / tiles  # multiprocessors wait for those with a tile more, or with one at all
+    return target.launch + max(2 * pairs * sum(terms) * busy / rate, sum(arrays) / target.reachable), sum(arrays)
 
 
 def _described(parts: Parts, sizes: Sizes, products: int) -> str:
