@@ -72,7 +72,7 @@ def scored(name: str, a: dict[str, Any]) -> tuple[Any, Any]:
     return s.masked_fill(~seen, float("-inf")), slope
 
 
-def expected(name: str, a: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def expected(name: str, kind: str, a: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Gradients in float64, and what roundings of weights are relative to: a weight's own is UNIT of it, and those of
     sums of e products in float32, of which it is a difference, (e + 2)·2^-24 of their absolute values each."""
     a = {n: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for n, x in a.items()}
@@ -81,7 +81,7 @@ def expected(name: str, a: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     grad, values = a["grad_O"], keyed(name, a["V"])
     z = p * (grad @ values.mT - (grad * a["O"]).sum(-1)[..., None]) * slope
     sums = grad.abs() @ values.mT.abs() + (grad * a["O"]).abs().sum(-1)[..., None]
-    wide = z.abs() + p * sums * slope.abs() * (values.shape[-1] + 2) * 2.0**-24 / UNIT["float16"]
+    wide = z.abs() + p * sums * slope.abs() * (values.shape[-1] + 2) * 2.0**-24 / UNIT[kind]
     found = {
         "grad_Q": (z, wide, keyed(name, a["K"])),
         "grad_K": (z.mT, wide.mT, a["Q"]),
@@ -98,7 +98,7 @@ def gradients(name: str) -> list[Any]:
 
 def judge(name: str, kind: str, *sizes: int) -> None:
     a = drawn(name, kind, *sizes)
-    want = expected(name, a)
+    want = expected(name, kind, a)
     for form in gradients(name):
         run = form.compile("cuda", schedule="mma")
         own = {t.name: a["total" if t.name.startswith("sum") else t.name] for t in form.spec.tensors}
