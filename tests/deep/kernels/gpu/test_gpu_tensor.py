@@ -383,12 +383,6 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Mapping[str, Any]], str]] = {
     "no matrix": ("attention_cosine", "tensor", lambda: drawn("attention_cosine", 130, 200), "sums over one axis"),
     "an anchor that is seen": ("attention_masked", "frozen_max", lambda: drawn("attention_masked", 130, 200), "anchor"),
     "no anchor": ("attention_sigmoid", "frozen_max", lambda: drawn("attention_sigmoid", 130, 200), "anchor"),
-    "weights in float16": (
-        "attention_relu",
-        "mma",
-        lambda: drawn("attention_relu", 130, 200, kind="float16"),
-        "float16",
-    ),
 }
 
 
