@@ -16,10 +16,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.harness.processes import RECORDS, conditions, fresh, provenance, stamp, versions
+from benchmarks.harness.processes import RECORDS, conditions, fresh, provenance, stamp, timed_imports, versions
 
-CODE = """
-import builtins, json, sys, time
+CODE = (
+    timed_imports("time.process_time")
+    + """
+import json
 import numpy as np, ml_dtypes
 import redalg as ra
 
@@ -32,23 +34,12 @@ for t in form.spec.tensors:
     x = rng.integers(0, 3, shape) if integer else abs(rng.normal(size=shape)) + 0.25
     arrays[t.name] = float(x) if not t.axes else x if integer else x.astype(getattr(ml_dtypes, dtype, None) or dtype)
 
-depth, spent, plain = 0, 0.0, builtins.__import__
-
-def timed(*what, **options):
-    global depth, spent
-    begin, depth = time.process_time(), depth + 1
-    try:
-        return plain(*what, **options)
-    finally:
-        depth -= 1
-        if not depth:
-            spent += time.process_time() - begin
-
-builtins.__import__ = timed
+watch()
 begin = time.process_time()
 form.compile("cpu")(**arrays)
 print(json.dumps([time.process_time() - begin, spent, "numba" in sys.modules]))
 """
+)
 CASES = [
     ("softmax", "float32"),
     ("softmax", "bfloat16"),

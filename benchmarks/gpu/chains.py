@@ -56,13 +56,11 @@ def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool, prepare:
     import torch
 
     n, k, width = sizes
-    gated = name.startswith("S")
-    shapes = {"A": (rows, k), "B": (n, k), "D": (width, n)} | ({"C": (n, k)} if gated else {})
-    size = 2 * sum(a * b for a, b in shapes.values())
-    sets = [_drawn(shapes) for _ in range(1 if prepare else max(2, 1 + COLD // size))]
+    gated, first = name.startswith("S"), operands(name, rows)
+    size = sum(x.numel() * x.element_size() for x in first.values())
+    sets = [first, *(operands(name, rows) for _ in range(0 if prepare else max(1, COLD // size)))]
     line: dict[str, Any] = {"cell": name, "m": rows, "n": n, "k": k, "l": width, "device": torch.cuda.get_device_name()}
-    form = ra.derive_incremental(ra.parse(GATED if gated else RELU), axis="n", max_passes=4)
-    run = form.compile("cuda")
+    run = run_of(name)
     try:
         line["error"] = _error(run(**sets[0]), sets[0])
         if prepare:
@@ -85,6 +83,19 @@ def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool, prepare:
     )
     torch.cuda.empty_cache()
     return line
+
+
+def run_of(name: str) -> Any:
+    """The workload's kernels."""
+    text = GATED if name.startswith("S") else RELU
+    return ra.derive_incremental(ra.parse(text), axis="n", max_passes=4).compile("cuda")
+
+
+def operands(name: str, rows: int) -> dict[str, Any]:
+    """Arrays of a workload, drawn anew."""
+    n, k, width = CELLS[name]
+    gate = {"C": (n, k)} if name.startswith("S") else {}
+    return _drawn({"A": (rows, k), "B": (n, k), "D": (width, n)} | gate)
 
 
 def _drawn(shapes: dict[str, tuple[int, int]]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ TENSOR = (
     "SPLADE head (32,256,768) x 30528 bf16",
     "matrix product 4096^3 bf16",
 )
+CHAINS = ("G1", "G4", "G5", "G6", "G8", "G10", "S2", "S3", "S8")  # of 128 rows; benchmarks.gpu.chains
 SHARES = {  # counter -> the column of the table
     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "memory",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "L2",
@@ -123,6 +124,9 @@ def cells(only: str) -> Iterator[tuple[str, Callable[[], tuple[Callable[[], Any]
     for name in TENSOR:
         if any(fnmatch.fnmatch(name, p) for p in patterns):
             yield name, lambda make=(CELLS | PRODUCTS)[name]: tensor_call(make)
+    for name in CHAINS:
+        if any(fnmatch.fnmatch(f"chain {name}", p) for p in patterns):
+            yield f"chain {name}", lambda name=name: chain_call(name)
 
 
 def row_call(cell: Any) -> tuple[Callable[[], Any], int]:
@@ -142,6 +146,15 @@ def tensor_call(make: Callable[[], Any]) -> tuple[Callable[[], Any], int]:
     ours = make().calls["ours"]
     arrays = [x for x in ours.keywords.values() if torch.is_tensor(x)]
     return ours, sum(x.numel() * x.element_size() for x in arrays)
+
+
+def chain_call(name: str) -> tuple[Callable[[], Any], int]:
+    """Two products of 128 rows; bytes are the planner's: of every kernel, what it reads and writes once."""
+    from benchmarks.gpu.chains import operands, run_of
+
+    given, run = operands(name, 128), run_of(name)
+    run(**given)
+    return lambda: run(**given), run.planned.choice.bytes
 
 
 # --- the profiler ----------------------------------------------------------------------------------------------------
