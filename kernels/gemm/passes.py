@@ -40,6 +40,7 @@ from redalg.kernels.gemm.plan import (
 from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
 from redalg.kernels.gemm.tiles import GemmPlan, Rounds, blocks_of
+from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Program, Result
 from redalg.kernels.ir.schedule import FUSED_PROLOGUE, MMA, TENSOR, Layout, Schedule
 from redalg.kernels.launch.driver import Geometry
@@ -483,16 +484,17 @@ def explained(draft: GemmDraft) -> None:
     """What is predicted for everything together, and the reasons for what was decided."""
     found, joined = draft.product, draft.joined
     assert found is not None
-    seconds, moved, reasons = found.seconds, sum(made.choice.bytes for made in draft.before), list(found.reasons)
+    seconds, reasons = found.seconds, list(found.reasons)
+    moved = _moved(draft, found) + sum(made.choice.bytes for made in draft.before)
     if draft.narrow is not None:
         reasons.append(told(draft.narrow, found.plan))
     if draft.whole:
         reasons.append(f"no split-K: {draft.whole}")
     if isinstance(joined, Joined):
-        seconds, moved = found.seconds + joined.seconds, joined.bytes
+        seconds, moved = seconds + joined.seconds, moved + joined.bytes
         reasons.append(joined.line)
     elif isinstance(joined, InOne):
-        seconds, moved = joined.seconds, joined.bytes
+        seconds, moved = joined.seconds, moved + joined.bytes
         reasons = [*joined.lines, *reasons]
     else:
         seconds += sum(made.choice.seconds for made in draft.before)
@@ -502,6 +504,15 @@ def explained(draft: GemmDraft) -> None:
         reasons += [f"before it, {names}: {line}" for line in made.choice.reasons[:4]]
     schedule = Schedule(threads=found.plan.threads, rows=1)
     draft.choice = Choice(schedule, Layout(), tuple(reasons), seconds, moved)
+
+
+def _moved(draft: GemmDraft, found: Product) -> int:
+    """Bytes of the product's operands and results, each read or written once."""
+    own = found.gemm.program
+    views = dict(draft.call.views) | {n: v for n, (_, v) in found.scratch.items()}
+    views |= {r.name: View.contiguous(tuple(found.sizes[a] for a in r.axes)) for r in own.results}
+    arrays = ((x.name, x.dtype) for x in (*own.operands, *own.results) if x.name in views)
+    return sum(STORAGE[dtype] * views[name].elements for name, dtype in arrays)
 
 
 def left_to_library(draft: GemmDraft) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 import pytest
 
 from redalg.kernels.gemm.chain_plan import Chain, best, homes, joint, laws, refused
 from redalg.kernels.gemm.narrow import Narrow
 from redalg.kernels.schedule.target import H200
-from tests.support.chain_cases import planned
+from tests.support.chain_cases import form_of, planned
 
 KINDS = "bfloat16", "bfloat16"
 SMALL = replace(H200, multiprocessors=12)
@@ -62,3 +63,16 @@ def test_explain_says_nest_homes_and_what_was_refused() -> None:
     for words in ("loop nest: for", "barrier of the grid", "second-level cache: taken", "not taken", "pairs of plans"):
         assert words in lines
     assert len([*homes(best(chain(8, 192, 208, 96)) or (), chain(8, 192, 208, 96))]) == 3
+
+
+APART = [(name, "tensor", rows) for name in ("relu", "gated", "biased", "three") for rows in (16, 4096)]
+IN_ONE = [(name, "fused_prologue", 16) for name in ("relu", "gated", "biased")]
+
+
+@pytest.mark.parametrize(("name", "schedule", "rows"), APART + IN_ONE)
+def test_bytes_are_those_of_arrays_once_and_of_what_lies_between_twice(name: str, schedule: str, rows: int) -> None:
+    sizes = {"m": rows, "k": 192, "n": 512, "l": 320, "o": 96, "p": 1}
+    spec, made = form_of(name).spec, planned(name, sizes, schedule=schedule)
+    arrays = [t.axes for t in spec.tensors] + [(("m", "o") if name == "three" else ("m", "l"))]
+    between = [("m", "n")] + [("m", "l")] * (name == "three")
+    assert made.choice.bytes == 2 * sum(prod(sizes[a] for a in axes) for axes in (*arrays, *between, *between))
