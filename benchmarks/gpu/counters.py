@@ -2,10 +2,10 @@
 
 `python -m benchmarks.gpu.counters --out FILE` runs one launch of every chosen cell under Nsight Compute (`ncu`, whose
 clocks are left alone) and writes one JSON line for each; `--report FILE` writes `gpu_counters.md`. *Once*: every
-argument read and every result written once; *fused*: what `ra.traffic` counts, where a row whose results keep the axis
-is walked twice, if it is not held on the chip. Memory is cold and data are larger than the caches; of what is written,
-some MiB are in L2 still when a launch ends. Shares are of the peak that the counter's unit can sustain; times under a
-profiler are no benchmark.
+argument read and every result written once, of chains also what lies between their kernels, as it is planned; *fused*:
+what `ra.traffic` counts, where a row whose results keep the axis is walked twice, if it is not held on the chip. Memory
+is cold and data are larger than the caches, but for chains; of what is written, some MiB are in L2 still when a launch
+ends. Shares are of the peak that the counter's unit can sustain; times under a profiler are no benchmark.
 """
 
 from __future__ import annotations
@@ -229,8 +229,9 @@ def text(file: Path) -> str:
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for line in found:
         moved, counted = line["moved"] / 2**20, (line["read"] + line["written"]) / 2**20
-        cells = [line["cell"], f"{moved:.0f}", f"{fused[line['cell']]:.0f}" if line["cell"] in fused else "–"]
-        cells += [f"{line['read'] / 2**20:.0f} + {line['written'] / 2**20:.0f}"]
+        digits = 1 if moved < 100 else 0
+        cells = [line["cell"], f"{moved:.{digits}f}", f"{fused[line['cell']]:.0f}" if line["cell"] in fused else "–"]
+        cells += [f"{line['read'] / 2**20:.{digits}f} + {line['written'] / 2**20:.{digits}f}"]
         cells += [f"{counted / moved:.2f}", *(str(line["shares"].get(c, "–")) for c in columns)]
         out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out) + "\n"
