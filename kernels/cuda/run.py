@@ -360,11 +360,11 @@ class Ready:
         self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
         vendor = self.planned.vendor is not None
-        self.maps = TensorMaps(self.planned, views) if self.planned.maps and not vendor else None
+        self.maps = TensorMaps(self.planned, views, self.device) if self.planned.maps and not vendor else None
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
-        self.counters = Counters(counted) if counted else None
+        self.counters = Counters(counted, self.device) if counted else None
 
     def _held(self, after: Ready | None) -> tuple[tuple[str, ...], Scratch]:
         """Names of the arrays that kernels may read, as `_go` lines them up, and what is known of scratch.

@@ -96,29 +96,21 @@ def relaxed() -> Iterator[None]:
             driver.cuThreadExchangeStreamCaptureMode(before)
 
 
-class Kept:
-    """Device memory that is written once, before anything reads it, and given back with this object.
+def kept(size: int, fill: Callable[[int, Any], Any], what: str) -> int:
+    """The address of device memory that is written once, before anything reads it, and never given back: a captured
+    graph may read it, and count there, as long as there is the graph.
 
     `fill` enqueues what writes it, given its address and a stream; `what` lies there.
     """
+    from cuda.bindings import driver as d
 
-    def __init__(self, size: int, fill: Callable[[int, Any], Any], what: str) -> None:
-        from cuda.bindings import driver as d
-
-        with relaxed():
-            self.address = int(checked(d.cuMemAlloc(size), f"memory for {what}"))
-            own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
-            checked(fill(self.address, own), f"writing {what}")
-            checked(d.cuStreamSynchronize(own))
-            checked(d.cuStreamDestroy(own))
-
-    def __del__(self) -> None:
-        try:
-            from cuda.bindings import driver as d
-
-            d.cuMemFree(self.address)
-        except Exception:  # the interpreter or the context is gone
-            return
+    with relaxed():
+        address = int(checked(d.cuMemAlloc(size), f"memory for {what}"))
+        own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        checked(fill(address, own), f"writing {what}")
+        checked(d.cuStreamSynchronize(own))
+        checked(d.cuStreamDestroy(own))
+    return address
 
 
 class Pinned:

@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Result
 from redalg.kernels.ir.tensor_cores import CHUNK
-from redalg.kernels.launch.driver import Kept, checked
+from redalg.kernels.launch.driver import checked, kept
 from redalg.kernels.launch.planned import Map, Planned, Tile
 
 BYTES = 128  # of a map
 
 
+_WRITTEN: dict[tuple[int, bytes], int] = {}  # by device and contents: maps of arrays that come back lie there already
+
+
 class TensorMaps:
-    """The maps of one kind of call, some hundred bytes for every set of addresses.
+    """The maps of one kind of call, some hundred bytes for every set of addresses."""
 
-    They stay where they are as long as this object does: a captured graph may use them at any time.
-    """
-
-    def __init__(self, planned: Planned, views: Mapping[str, View]) -> None:
-        self.planned, self.views = planned, views
-        self._made: dict[tuple[int, ...], Kept] = {}
+    def __init__(self, planned: Planned, views: Mapping[str, View], device: int = 0) -> None:
+        self.planned, self.views, self.device = planned, views, device
+        self._made: dict[tuple[int, ...], int] = {}
 
     def at(self, pointers: Sequence[int]) -> int:
         """Where the maps of tensors at these addresses lie."""
@@ -30,15 +30,22 @@ class TensorMaps:
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = self._written(key)
-        return int(found.address)
+        return found
 
-    def _written(self, pointers: tuple[int, ...]) -> Kept:
+    def _written(self, pointers: tuple[int, ...]) -> int:
         from cuda.bindings import driver as d
 
         words = [w for i, pointer in enumerate(pointers) for w in self._map(i, pointer)]
-        held = (ctypes.c_uint64 * len(words))(*words)  # until the copy is done, which `Kept` waits for
-        size, at = ctypes.sizeof(held), ctypes.addressof(held)
-        return Kept(size, lambda address, stream: d.cuMemcpyHtoDAsync(address, at, size, stream), "tensor maps")
+        held = (ctypes.c_uint64 * len(words))(*words)  # until the copy is done, which `kept` waits for
+        key = self.device, bytes(held)
+        if key not in _WRITTEN:
+            size, at = ctypes.sizeof(held), ctypes.addressof(held)
+
+            def fill(there: int, stream: object) -> object:
+                return d.cuMemcpyHtoDAsync(there, at, size, stream)
+
+            _WRITTEN[key] = kept(size, fill, "tensor maps")
+        return _WRITTEN[key]
 
     def _map(self, number: int, pointer: int) -> list[int]:
         from cuda.bindings import driver as d

@@ -1,14 +1,20 @@
-"""Counters that launches share: who gets which words, on a driver that keeps books."""
+"""Counters that launches share and tensor maps: who gets which memory, on a driver that keeps books."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from redalg.kernels.cuda import counters as counters_module
 from redalg.kernels.cuda.counters import SETS, WORDS, Counters
+from redalg.kernels.tile import tensor_maps
+from redalg.kernels.tile.tensor_maps import TensorMaps
 
 bindings: Any = pytest.importorskip("cuda.bindings")
 
@@ -24,6 +30,7 @@ class Books:
         self.captured: set[int] = set()
         self.taken: list[tuple[int, int]] = []
         self.cleared: list[tuple[int, int]] = []
+        self.copied: list[tuple[int, bytes]] = []
         self.freed: list[int] = []
 
     def cuStreamIsCapturing(self, stream: int) -> Any:  # noqa: N802
@@ -39,6 +46,11 @@ class Books:
     def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> Any:  # noqa: N802
         assert value == 0 and stream == 77
         self.cleared.append((address, 4 * count))
+        return (0,)
+
+    def cuMemcpyHtoDAsync(self, address: int, source: int, size: int, stream: int) -> Any:  # noqa: N802
+        assert stream == 77
+        self.copied.append((address, ctypes.string_at(source, size)))
         return (0,)
 
     def cuStreamCreate(self, flags: int) -> Any:  # noqa: N802
@@ -61,6 +73,9 @@ class Books:
 def books(monkeypatch: pytest.MonkeyPatch) -> Books:
     made = Books()
     monkeypatch.setattr(bindings, "driver", made, raising=False)
+    monkeypatch.setattr(counters_module, "_FREE", {})
+    monkeypatch.setattr(counters_module, "_LEFT", {})
+    monkeypatch.setattr(tensor_maps, "_WRITTEN", {})
     return made
 
 
@@ -101,8 +116,59 @@ def test_threads_that_meet_on_a_stream_count_in_the_same_words(books: Books) -> 
     assert len(set(found)) == 1
 
 
-def test_memory_goes_back_with_the_counters(books: Books) -> None:
-    counters = Counters(5)
-    counters.at(1)
-    del counters
-    assert books.freed == [books.taken[0][0]]
+def test_a_captured_graph_outlives_what_it_was_captured_of(books: Books) -> None:
+    """A graph counts in its words as long as there is the graph, of which nobody tells us: nobody else gets them, and
+    no memory is given back, which would end a capture under way, too."""
+    first, books.captured = Counters(5), {4}
+    captured = {first.at(4) for _ in range(SETS // 2)}
+    plain = first.at(1)
+    del first
+    gc.collect()
+    others = [Counters(5) for _ in range(SETS)]
+    found = [x.at(stream) for x in others for stream in (2, 3, 4)]
+    assert len({*found}) == len(found) and not {*found, plain} & captured and not books.freed
+
+
+def test_words_of_a_stream_go_to_later_calls_on_it_alone(books: Books) -> None:
+    """Those follow what may still be under way; the number of a stream, unlike its handle, does not come back."""
+    first = Counters(5)
+    words = first.at(1)
+    del first
+    gc.collect()
+    second, third = Counters(5), Counters(5)
+    books.numbers[2] = 7
+    assert second.at(2) != words and second.at(1) == words and third.at(1) != words
+    assert Counters(5).at(1) not in (words, third.at(1))
+
+
+def test_words_are_of_the_device_that_counts_there(books: Books) -> None:
+    Counters(5, 0).at(1)
+    Counters(5, 1).at(2)
+    assert len(books.taken) == 2
+
+
+class Told(TensorMaps):
+    """Maps that hold addresses, and nothing else."""
+
+    def __init__(self, device: int = 0) -> None:
+        super().__init__(None, {}, device)  # type: ignore[arg-type]
+
+    def _map(self, number: int, pointer: int) -> list[int]:
+        return [pointer] * 16
+
+
+def places_of(made: Told, every: Sequence[Sequence[int]]) -> list[int]:
+    return [made.at(pointers) for pointers in every]
+
+
+def test_maps_stay_where_a_captured_graph_reads_them(books: Books) -> None:
+    """They are not given back with the call, and those of arrays that come back are not written again."""
+    sets = [(4096 * k, 4096 * k + 512) for k in range(1, 40)]
+    first = Told()
+    places = places_of(first, sets)
+    del first
+    gc.collect()
+    assert not books.freed and len({*places}) == len(sets) and places_of(Told(), sets) == places
+    assert len(books.copied) == len(sets) and not {*places_of(Told(1), sets)} & {*places}
+    for (address, text), pointers in zip(books.copied, [*sets, *sets], strict=True):
+        assert address and text == b"".join(16 * p.to_bytes(8, "little") for p in pointers)

@@ -7,6 +7,7 @@ tensor cores.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -355,6 +356,24 @@ def test_streams_and_graphs() -> None:
     for schedule in ("tensor", "frozen_max"):
         arrays = drawn("attention_causal", 130, 200)
         agree("attention_causal", replayed(run_of("attention_causal", schedule), arrays, "Q", -1), arrays)
+
+
+@pytest.mark.parametrize("lengths", [(130, 200), (2, 5000)], ids=["tiles", "splits"])
+def test_a_captured_graph_outlives_its_run(lengths: tuple[int, int]) -> None:
+    """What a run leaves behind is collected in the middle of the capture of another, which goes on."""
+    run, other, arrays = run_of("attention"), run_of("attention", None), drawn("attention", *lengths)
+    plain, expected = run(**arrays), other(**arrays)
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(first):
+        early = run(**arrays)
+    with torch.cuda.graph(second):
+        del run
+        gc.collect()
+        late = other(**arrays)
+    filled = [torch.full((1 << 20,), 255, dtype=torch.uint8, device="cuda") for _ in range(64)]
+    early.zero_(), late.zero_(), first.replay(), second.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(early, plain) and torch.equal(late, expected) and all(int(x[-1]) == 255 for x in filled)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
