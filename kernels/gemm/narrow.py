@@ -34,24 +34,25 @@ ROWS = 256  # at most: more rows are bound by tensor cores or nearly
 # whole pattern of the swizzle.
 CLUSTER = 8
 DEPTHS = (1, 2, 4)  # pieces of 128 bytes of a row in a stage, where rows are so few that stages have room for them
-SHARING = 2  # blocks that share an operand, at most, unasked
+SHARING = 4  # blocks that share an operand, at most, unasked
 REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of them run at once on an H200 (2026-11-24)
 
 
 class Rates(NamedTuple):
     """Bytes a second and seconds, of a Hopper device."""
 
-    cache: float = 7.5e12  # of the second-level cache, all multiprocessors together
-    filled: float = 5.2e12  # the same while memory fills it, of operands larger than a third of it
-    each: float = 105e9  # that one multiprocessor takes in
-    peers: float = 22e9  # that one multiprocessor sends to the shared memory of others, number by number
-    late: float = 0.8e-6  # from asking for a chunk to having it, from the second-level cache
+    cache: float = 8.8e12  # of the second-level cache, all multiprocessors together
+    filled: float = 6.2e12  # the same while memory fills it, of operands larger than a third of it
+    each: float = 117e9  # that one multiprocessor takes in
+    peers: float = 26e9  # that one multiprocessor sends to the shared memory of others, number by number
+    late: float = 0.71e-6  # from asking for a chunk to having it, from the second-level cache
     gap: float = 0.15  # bytes under way, of those that hide the latency, at which half of memory's rate is reached
-    row: float = 15  # bytes of memory's time lost for every row of a chunk that is read: 10 % of 128, 3 % of 512
-    fill: float = 0.8e-6  # until the first chunk is there, and from the last one to the results
-    meet: float = 1.0e-6  # of an exchange of partial sums
+    row: float = 13  # bytes of memory's time lost for every row of a chunk that is read: 9 % of 128, 2 % of 512
+    sector: float = 36  # that such a row takes more from the second-level cache where it crosses lines of 128 bytes
+    fill: float = 0.54e-6  # until the first chunk is there, and from the last one to the results
+    meet: float = 0.53e-6  # of an exchange of partial sums
     couple: float = 0.9e-6  # of blocks that share an operand, since stages wait for the slowest
-    chunk: float = 0.11e-6  # of a product of a chunk by one warpgroup that waits for it, at least
+    chunk: float = 0.059e-6  # of a product of a chunk by one warpgroup that waits for it, at least
 
 
 RATES = Rates()
@@ -122,6 +123,10 @@ class Narrow:
         whole = self.target.multiprocessors if plan.cluster <= 2 else int(self.target.multiprocessors * REACHED)
         return max(1, whole // plan.cluster)
 
+    def _astray(self, flat: bool, length: int) -> bool:
+        """Whether what lies together of an operand begins anywhere in lines of 128 bytes: terms, or rows if `flat`."""
+        return (length if flat else self.terms) * STORAGE[self.kinds[0]] % 128 != 0
+
     def seconds(self, plan: GemmPlan) -> float:
         """The time without a launch, by the bytes that pass every level."""
         count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
@@ -129,10 +134,11 @@ class Narrow:
         rounds = -(-count // self.running(plan))
         weights = self.columns * self.terms * self.products
         once = each * (weights + self.rows * self.terms) * self.batches
-        left = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
-        brought = left / plan.sharing.blocks + plan.right_bytes
-        taken = plan.own_chunks * (left + plan.right_bytes)
         run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
+        left = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
+        stage = left + plan.right_bytes
+        left *= 1 + self._astray(plan.left_flat, self.rows) * RATES.sector / (128 * plan.deep)
+        right = plan.right_bytes * (1 + self._astray(plan.flat, self.columns) * RATES.sector / run)
         in_flight = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
         under_way = blocks * in_flight * plan.right_bytes / (RATES.late * self.target.reachable)
         reached = self.target.reachable / (1 + RATES.row / run) * under_way / (under_way + RATES.gap)
@@ -142,8 +148,8 @@ class Narrow:
         known = calibration_of(self.target.name)
         moved = max(
             once / reached,
-            blocks * plan.own_chunks * brought / cache,
-            rounds * taken / min(RATES.each, in_flight * (left + plan.right_bytes) / RATES.late),
+            blocks * plan.own_chunks * (left / plan.sharing.blocks + right) / cache,
+            rounds * plan.own_chunks * (left + right) / min(RATES.each, in_flight * stage / RATES.late),
             rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
             rounds * multiplied * self.target.multiprocessors / known.tensor_cores.rate,
         )

@@ -292,7 +292,7 @@ def _by_warpgroups(made: Cut, plan: GemmPlan, count: int, blocks: int) -> list[s
     """The first lines of a product by wgmma."""
     rows = 64 * plan.halves
     several = plan.sharing.blocks
-    pair = f", {'pairs' if several == 2 else several} of blocks share the {plan.shared} operand" * (several > 1)
+    pair = f", {'pairs of' if several == 2 else several} blocks share the {plan.shared} operand" * (several > 1)
     if plan.split > 1:
         pair += f", {plan.split} blocks take {plan.own_chunks} chunks each and exchange partial sums in their cluster"
     if plan.products > 1:
