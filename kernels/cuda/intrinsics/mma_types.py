@@ -220,43 +220,46 @@ def _left_shared(left: str, kind: str, pitch: int, tall: int, b: Any, place: Any
 # --- the left operand in registers -----------------------------------------------------------------------------------
 
 
+def _global(b: Any, place: Any, exists: Any, at: int, n: int) -> list[Any]:
+    """`n` words that lie together, `at` bytes behind a place; zeros where there is nothing."""
+    load = "ld.global.nc.v2.b32 {$0, $1}" if n == 2 else "ld.global.nc.b32 $0"
+    zeros = " ".join(f"mov.b32 ${k}, 0;" for k in range(n))
+    text = f"{{ .reg .pred p; setp.ne.b32 p, ${n + 1}, 0; {zeros} @p {load}, [${n}+{at}]; }}"
+    made = inline(
+        b, text, ",".join(["=r"] * n + ["l", "r", MEMORY]), PAIR if n == 2 else I32, [place, exists], effects=True
+    )
+    return [b.extract_value(made, k) for k in range(n)] if n > 1 else [made]
+
+
 def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1, first: int = 0) -> Any:
     """``load(words, pointer, offset, step, count)``: the fragments of a left operand of 16·tall rows, from memory, as
     `mma.left_load`; `offset` is that of the thread's first element: t, or 4·t of fewer than 4 bytes."""
     size = 4 if dtype == "float32" else 2 if dtype in TYPE and dtype not in NARROW else 1
-    words_each = size if size < 4 else 1  # in one load
-    load = "ld.global.nc.v2.b32 {$0, $1}" if words_each == 2 else "ld.global.nc.b32 $0"
-    zeros = " ".join(f"mov.b32 ${k}, 0;" for k in range(words_each))
+    each = terms_of(kind)
+
+    def fragments(b: Any, place: Any, exists: Any, step: int) -> list[Any]:
+        """Both words of a row for one instruction."""
+        if each * step >= there:
+            return [I32(0)] * 2
+        if size == 4:
+            return [rounded(b, w) for k in range(2) for w in _global(b, place, exists, 32 * step + 16 * k, 1)]
+        found = _global(b, place, exists, 16 * size * step, size)
+        return widened(b, dtype, found[0], kind) if size == 1 else found
+
+    def at(step: int, row: int, half: int) -> int:
+        """Where such a word stands among those of the thread."""
+        return 4 * tall * (step + first // each) + (2 * row + half if size == 4 else 2 * tall * half + row)
 
     def typed(words: Any, pointer: Any, *_: Any) -> tuple[Any, Body]:
-        def loaded(b: Any, place: Any, exists: Any, at: int) -> list[Any]:
-            n = words_each
-            text = f"{{ .reg .pred p; setp.ne.b32 p, ${n + 1}, 0; {zeros} @p {load}, [${n}+{at}]; }}"
-            shape = PAIR if n == 2 else I32
-            made = inline(b, text, ",".join(["=r"] * n + ["l", "r", MEMORY]), shape, [place, exists], effects=True)
-            return [b.extract_value(made, k) for k in range(n)] if n > 1 else [made]
-
-        def fragments(b: Any, place: Any, exists: Any, step: int) -> list[Any]:
-            """Both words of a row for one instruction."""
-            if size == 4:
-                return [rounded(b, w) for k in range(2) for w in loaded(b, place, exists, 32 * step + 16 * k)]
-            found = loaded(b, place, exists, 16 * size * step)
-            return widened(b, dtype, found[0], kind) if size == 1 else found
-
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
             offset, step, count = args[2:]
             data = _data(context, b, sig.args[0], args[0])
             for r in range(2 * tall):
                 place = b.ptrtoint(b.gep(args[1], [b.add(offset, b.mul(step, I64(8 * r)))]), I64)
                 exists = b.zext(b.icmp_signed("<", I32(8 * r), count), I32)
-                for k in range(terms // terms_of(kind)):
-                    inside = k * terms_of(kind) < there
-                    found = fragments(b, place, exists, k) if inside else [I32(0)] * 2
-                    for half, word in enumerate(found):
-                        at = 4 * tall * (k + first // terms_of(kind)) + (
-                            2 * r + half if size == 4 else 2 * tall * half + r
-                        )
-                        b.store(word, b.gep(data, [I32(at)]))
+                for k in range(terms // each):
+                    for half, word in enumerate(fragments(b, place, exists, k)):
+                        b.store(word, b.gep(data, [I32(at(k, r, half))]))
 
         return types.void(words, pointer, types.int64, types.int64, types.int32), body
 
