@@ -57,7 +57,10 @@ def derived(made: Gemm) -> TileProgram:
     tiles |= {s: Tile(s, whole.axes, whole.dtype, whole.home, whole.lengths) for s in named}
     body: tuple[Op, ...] = tuple(_chunks(made, loads, products, row))
     if p.split > 1:
-        body = (*body, Exchange(tuple(sums), ("sum",) * len(sums), "blocks of the cluster, columns shared out"))
+        pushed = tuple(f"{s} of peers" for s in sums)  # of every block its own columns, for all blocks of the split
+        tiles |= {name: Tile(name, whole.axes, whole.dtype, Home.PEER, whole.lengths) for name in pushed}
+        over = "blocks of the cluster, columns shared out"
+        body = (*body, Exchange(tuple(sums), ("sum",) * len(sums), over, pushed))
     body = (*body, *(Store(r.name, _result(made, r.node, row)) for r in made.program.results))
     facts = {
         "consumers": p.consumers,

@@ -11,6 +11,7 @@ from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.tile.level.program import (
     Arrive,
     Convert,
+    Exchange,
     Free,
     Home,
     Load,
@@ -92,6 +93,7 @@ def _homes(program: TileProgram) -> Iterator[str]:
     products = [op for body in program.bodies.values() for op in inner(body) if isinstance(op, Mma)]
     yield from _capacities(program, {op.tile for op in products}, registers, shared)
     yield from _operands(program, products)
+    yield from _pushed(program)
 
 
 def _operands(program: TileProgram, products: Iterable[Mma]) -> Iterator[str]:
@@ -104,6 +106,16 @@ def _operands(program: TileProgram, products: Iterable[Mma]) -> Iterator[str]:
             yield f"{op.left} is no left operand"
 
 
+def _pushed(program: TileProgram) -> Iterator[str]:
+    """What peers push into shared memory arrives by an exchange, and is read by nothing else."""
+    ops = [op for body in program.bodies.values() for op in inner(body)]
+    arriving = {t for op in ops if isinstance(op, Exchange) for t in op.through}
+    peers = {t.name for t in program.tiles.values() if t.home is Home.PEER}
+    yield from (f"{t} is exchanged through, and lies in no peer's reach" for t in sorted(arriving - peers))
+    yield from (f"{t} is pushed by peers, and no exchange waits for it" for t in sorted(peers - arriving))
+    yield from (f"{t} is read where no exchange waits for it" for op in ops for t in op.reads if t in peers)
+
+
 def _capacities(program: TileProgram, sums: set[str], registers: int, shared: int) -> Iterator[str]:
     """Accumulators of products, and what is loaded, take no more than the program says. Other tiles may lie where one
     of these is not needed any more."""
@@ -114,7 +126,7 @@ def _capacities(program: TileProgram, sums: set[str], registers: int, shared: in
     if need > registers:
         yield f"accumulators take {need} registers of a thread, and {registers} are for tiles"
     loaded = {op.tile for body in program.bodies.values() for op in inner(body) if isinstance(op, Load)}
-    held = (t for t in tiles.values() if t.home is Home.SHARED and t.name in loaded)
+    held = (t for t in tiles.values() if t.home is Home.PEER or t.home is Home.SHARED and t.name in loaded)
     size = sum(prod(t.lengths) * t.stages * STORAGE[t.dtype] for t in held)
     if size > shared:
         yield f"tiles take {size} bytes of shared memory, and the block has {shared}"

@@ -29,6 +29,7 @@ class Home(StrEnum):
     LEFT = "left operand"
     ROW = "registers of a row's threads"
     SHARED = "shared memory"
+    PEER = "shared memory, pushed there by peers of the cluster"
     TENSOR = "tensor memory"
     MEMORY = "memory"
 
@@ -263,15 +264,18 @@ class Meet(Op):
 
 @dataclass(frozen=True)
 class Exchange(Op):
-    """Numbers of rows, or sums, joined with those of the others that have a part of the rows, or of the terms."""
+    """Numbers of rows, or sums, joined with those of the others that have a part of the rows, or of the terms;
+    ``through``: where those of other blocks arrive, of each tile (`Home.PEER`)."""
 
     tiles: tuple[str, ...]
     kinds: tuple[str, ...]
     over: str = "consumers"
+    through: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        for tile, kind in zip(self.tiles, self.kinds, strict=True):
-            yield f"{tile} <- {kind} of {tile} over {self.over}"
+        places = [f", through {place}" for place in self.through] or [""] * len(self.tiles)
+        for tile, kind, place in zip(self.tiles, self.kinds, places, strict=True):
+            yield f"{tile} <- {kind} of {tile} over {self.over}{place}"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -279,7 +283,7 @@ class Exchange(Op):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return self.tiles
+        return (*self.tiles, *self.through)
 
 
 WHICH = {

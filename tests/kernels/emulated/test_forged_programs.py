@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from redalg.graph.node import state
 from redalg.kernels.gemm import passes
 from redalg.kernels.gemm.chain import ChainKernel
 from redalg.kernels.gemm.kernel import GemmKernel
@@ -132,6 +133,28 @@ def test_registers_and_shared_memory_are_counted(name: str) -> None:
     assert any("more than" in why for why in broken(made.knows(**{"shared bytes": 240 << 10})))
     nowhere = {**made.tiles, sums[0]: replace(made.tiles[sums[0]], home=Home.TENSOR)}
     assert any("no home" in why for why in broken(replace(made, tiles=nowhere)))
+
+
+def test_what_peers_push_lies_in_their_reach_and_arrives_by_an_exchange() -> None:
+    made = program("split")
+    (found,) = operations(made, Exchange)
+    assert isinstance(found, Exchange)
+    place = made.tiles[found.through[0]]
+    assert place.home is Home.PEER
+
+    def forged(**changes: Any) -> list[str]:
+        return [*broken(replace(made, tiles={**made.tiles, place.name: replace(place, **changes)}))]
+
+    assert any("in no peer's reach" in why for why in forged(home=Home.SHARED))
+    assert any("bytes of shared memory" in why for why in forged(lengths=tuple(64 * n for n in place.lengths)))
+    apart = replace(found, through=())
+    bodies = {r: tuple(apart if op is found else op for op in ops) for r, ops in made.bodies.items()}
+    assert any("no exchange waits" in why for why in broken(replace(made, bodies=bodies)))
+    read = Store("y", state(place.name, place.axes))
+    bodies = {
+        r: tuple(x for op in ops for x in ((op, read) if op is found else (op,))) for r, ops in made.bodies.items()
+    }
+    assert any("read where no exchange" in why for why in broken(replace(made, bodies=bodies)))
 
 
 @pytest.mark.parametrize("name", ["kernel before", "chain"])
