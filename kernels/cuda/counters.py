@@ -27,7 +27,7 @@ class Counters:
         assert count <= WORDS
         self.device = device
         self._of_stream: dict[int, int] = {}
-        weakref.finalize(self, _leave, self._of_stream).atexit = False
+        weakref.finalize(self, _leave, self._of_stream)
 
     def at(self, stream: int) -> int:
         """Where the words lie that a call on this stream counts in."""

@@ -135,9 +135,8 @@ class Narrow:
         weights = self.columns * self.terms * self.products
         once = each * (weights + self.rows * self.terms) * self.batches
         run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
-        left = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
-        stage = left + plan.right_bytes
-        left *= 1 + self._astray(plan.left_flat, self.rows) * RATES.sector / (128 * plan.deep)
+        own = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
+        left = own * (1 + self._astray(plan.left_flat, self.rows) * RATES.sector / (128 * plan.deep))
         right = plan.right_bytes * (1 + self._astray(plan.flat, self.columns) * RATES.sector / run)
         in_flight = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
         under_way = blocks * in_flight * plan.right_bytes / (RATES.late * self.target.reachable)
@@ -149,7 +148,10 @@ class Narrow:
         moved = max(
             once / reached,
             blocks * plan.own_chunks * (left / plan.sharing.blocks + right) / cache,
-            rounds * plan.own_chunks * (left + right) / min(RATES.each, in_flight * stage / RATES.late),
+            rounds
+            * plan.own_chunks
+            * (left + right)
+            / min(RATES.each, in_flight * (own + plan.right_bytes) / RATES.late),
             rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
             rounds * multiplied * self.target.multiprocessors / known.tensor_cores.rate,
         )

@@ -511,8 +511,8 @@ def _moved(draft: GemmDraft, found: Product) -> int:
     own = found.gemm.program
     views = dict(draft.call.views) | {n: v for n, (_, v) in found.scratch.items()}
     views |= {r.name: View.contiguous(tuple(found.sizes[a] for a in r.axes)) for r in own.results}
-    arrays = ((x.name, x.dtype) for x in (*own.operands, *own.results) if x.name in views)
-    return sum(STORAGE[dtype] * views[name].elements for name, dtype in arrays)
+    arrays = [(x.name, x.dtype) for x in own.operands] + [(x.name, x.dtype) for x in own.results]
+    return sum(STORAGE[dtype] * views[name].elements for name, dtype in arrays if name in views)
 
 
 def left_to_library(draft: GemmDraft) -> None:
