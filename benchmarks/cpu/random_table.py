@@ -12,6 +12,7 @@ import argparse
 import datetime
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -26,7 +27,7 @@ from benchmarks.harness.operations import ROUNDING
 from benchmarks.harness.processes import RECORDS, conditions
 
 OURS = "redalg"
-CLOCK = WallClock(settle=2e-3)
+SETTLE = 2e-3  # seconds
 LARGE = 1 << 16  # elements from which on a ratio is asked for, below it a difference
 LEAST, MEDIAN, APART_US = 0.97, 1.5, 12.0
 MANY = 100  # cells up to which a report has all of them, else those that are not as fast as they should be
@@ -40,6 +41,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     add("--only", default="", help="cells whose names have this in them")
     add("--threads", type=int, default=2)
     add("--repeats", type=int, default=7)
+    add("--spent", action="store_true", help="time that processors spent, for machines that others use: of one thread")
     add("--alone", action="store_true", help="without PyTorch and JAX")
     add("--out", type=Path, default=RECORDS / "cpu_random.jsonl")
     add("--report", action="store_true", help="write the table and the picture of the lines there are")
@@ -132,7 +134,8 @@ def measured(cell: Cell, options: argparse.Namespace) -> Record:
     arrays = cell.drawn(seed=cell.elements)
     effort = Effort(repeats=options.repeats, seconds=4e-3, largest=200)
     judge = judge_of(cell, arrays)
-    results = measure(contenders(cell, arrays, options.alone), judge, CLOCK, sets=1, effort=effort)
+    clock = WallClock(SETTLE, time.process_time if options.spent else time.perf_counter)
+    results = measure(contenders(cell, arrays, options.alone), judge, clock, sets=1, effort=effort)
     return {
         "cell": f"{options.seed} {cell.name}",
         "elements": cell.elements,
