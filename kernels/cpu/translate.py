@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
 from redalg.parsing import parse
 
 I64 = ir.IntType(64)
+BIT, I32 = ir.IntType(1), ir.IntType(32)
 STATUS = ir.IntType(32)  # of an entry: 0, or 1 where there was no memory
 OPERATIONS = {**MATH, **CELLS, **VECTORS}
 CASTS = {
@@ -42,7 +45,9 @@ WORDS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 BITS = {ast.BitAnd: "and_", ast.BitOr: "or_"}
 WHOLE = 64  # turns of a loop that whole vectors make up, several at a time, whatever its elements
 LONG = 256  # turns from which on a sum is worth adding up twice: over whole vectors, and over what they leave
-MASKED, TOGETHER, LOOP = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count", "loop"
+PART = 16  # turns that are masked together where nothing is carried from one to the next
+MASKED, TOGETHER = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count"
+NOT_UNROLLED, LOOP = "llvm.loop.unroll.disable", "loop"
 RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
 
@@ -373,38 +378,69 @@ class _Translation:
         if not self.masks or isinstance(stop.v, ir.Constant) or not self.text.straight(s.body):
             self.turned(s, start.v, step.v, turns)
             return
-        b = self.b
+        b, carries = self.b, _carries(s.body)
+        dear = not carries or self.text.functions_in(s.body)
+        sums = carries and not dear and _sums(s.body)
         whole = b.and_(turns, I64(-WHOLE))
-        if _carries(s.body):
+        if carries and not sums:
             whole = b.select(b.icmp_signed(">=", turns, I64(LONG)), whole, I64(0))
         self.turned(s, start.v, step.v, whole)
-        self.turned(s, b.add(start.v, b.mul(whole, step.v)), step.v, b.sub(turns, whole), masked=True)
+        begin, rest = b.add(start.v, b.mul(whole, step.v)), b.sub(turns, whole)
+        if carries and not sums:
+            self.turned(s, begin, step.v, rest, {MASKED: BIT(1)} if dear else {MASKED: BIT(1), TOGETHER: I32(4)})
+        else:
+            self.guarded(s, begin, step.v, rest, WHOLE if sums else PART)
 
-    def turned(self, s: ast.For, start: Any, step: Any, turns: Any, masked: bool = False) -> None:
-        """A loop that turns so often. `masked`: in vectors whose last one is masked, with no loop for what is left."""
+    def turned(
+        self, s: ast.For, start: Any, step: Any, turns: Any, wishes: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """A loop that turns so often; `wishes`: what LLVM is told of it."""
         b = self.b
         left, at = self.unnamed(b, turns), self.unnamed(b, start)
-        head, body, after = (b.append_basic_block(word) for word in ("for", "body", "after"))
-        b.branch(head)
-        b.position_at_end(head)
-        count = b.load(left)
-        b.cbranch(b.icmp_signed(">", count, I64(0)), body, after)
-        b.position_at_end(body)
-        index = b.load(at)
-        b.store(b.sub(count, I64(1), flags=["nsw"]), left)
-        b.store(b.add(index, step), at)
+        with self.repeated(lambda: b.icmp_signed(">", b.load(left), I64(0)), wishes):
+            index = b.load(at)
+            b.store(b.sub(b.load(left), I64(1), flags=["nsw"]), left)
+            b.store(b.add(index, step), at)
+            self.turn(s, index)
 
-        def turn() -> None:
+    def guarded(self, s: ast.For, start: Any, step: Any, turns: Any, lanes: int) -> None:
+        """What is left of a loop, always so many turns at a time, of which those that there are not do nothing: masked
+        vectors, whose masks are known before the rows are walked."""
+        b, first = self.b, self.unnamed(self.b, I64(0))
+        with self.repeated(lambda: b.icmp_signed("<", b.load(first), turns)):
+            strip = b.load(first)
+            b.store(b.add(strip, I64(lanes), flags=["nsw"]), first)
+            left, lane = b.sub(turns, strip), self.unnamed(b, I64(0))
+            wishes = {NOT_UNROLLED: None, TOGETHER: I32(max(1, lanes // PART))}
+            with self.repeated(lambda: b.icmp_unsigned("<", b.load(lane), I64(lanes)), wishes):
+                at = b.load(lane)
+                b.store(b.add(at, I64(1), flags=["nuw", "nsw"]), lane)
+                with b.if_then(b.icmp_signed("<", at, left)):
+                    self.turn(s, b.add(start, b.mul(b.add(strip, at), step)))
+
+    def turn(self, s: ast.For, index: Any) -> None:
+        """One turn of a loop."""
+
+        def body() -> None:
             self.put(s.target, Value("i64", index))
             self.block(s.body)
 
-        self.loop(turn)
+        self.loop(body)
+
+    @contextmanager
+    def repeated(self, more: Callable[[], Any], wishes: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+        """A loop for as long as there is more; what it repeats."""
+        b, module = self.b, self.made.module
+        head, body, after = (b.append_basic_block(word) for word in ("for", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        b.cbranch(more(), body, after)
+        b.position_at_end(body)
+        yield
         latch = b.branch(head)
-        if masked:
-            dear = not _carries(s.body) or self.text.functions_in(s.body)
-            module = self.made.module
-            wishes = [(MASKED, ir.IntType(1)(1)), *([] if dear else [(TOGETHER, ir.IntType(32)(4))])]
-            nodes = [module.add_metadata([ir.MetaDataString(module, word), value]) for word, value in wishes]
+        if wishes:
+            words = [[ir.MetaDataString(module, w), *([] if v is None else [v])] for w, v in wishes.items()]
+            nodes = [module.add_metadata(pair) for pair in words]
             own = module.add_metadata([ir.MetaDataString(module, f"{LOOP} {len(module.metadata)}"), *nodes])
             latch.set_metadata("llvm.loop", own)
         b.position_at_end(after)
@@ -679,6 +715,18 @@ def _carries(body: Sequence[ast.stmt]) -> bool:
             return True
         seen |= made
     return False
+
+
+def _sums(body: Sequence[ast.stmt]) -> bool:
+    """Whether sums are all that is carried from one turn of a loop to the next."""
+    last = [s for s in body if _carries([s])]
+    found = [s.value for s in last if isinstance(s, ast.Assign) and isinstance(s.value, ast.BinOp)]
+    names = {ast.unparse(s.targets[0]) for s in last if isinstance(s, ast.Assign)}
+    return (
+        len(found) == len(last)
+        and all(isinstance(v.op, ast.Add) and ast.unparse(v.left) in names for v in found)
+        and not _carries([s for s in body if s not in last])
+    )
 
 
 def _either(a: Value, c: Value) -> Value:
