@@ -185,11 +185,12 @@ class _Rows:
         """The largest magnitude in a row, of differences from the first element where these are asked for."""
         key = name, centred
         if key not in self.known:
-            x = np.asarray(self.arrays[name]).astype(np.longdouble)
+            x = np.asarray(self.arrays[name])
+            x = x.astype(np.result_type(x, np.float32), copy=False)  # where differences are 0 of equal numbers alone
             if centred:
-                x = np.where(np.isfinite(x), x, 0)  # rows with others are none of those that are lost
                 along = [a in self.program.rows for a in self.axes[name]]
-                x = x - x[tuple(slice(None) if a else slice(0, 1) for a in along)]
+                with np.errstate(all="ignore"):  # rows of others than finite numbers are none of those that are lost
+                    x = x - x[tuple(slice(None) if a else slice(0, 1) for a in along)]
             self.known[key] = self._by_row(name, np.abs(x), np.maximum, 0)
         return self.known[key]
 

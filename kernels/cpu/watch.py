@@ -74,11 +74,20 @@ class Watching(Range):
         tests: dict[str, list[str]] = {"": []}
         for w, part in seen:
             over = "COLUMNS" if part.axes else f"{part.top or ''}"
-            tests.setdefault(over, []).append(self.inside(w, part, names))
+            inside = self.inside(w, part, names)
+            if self._apart(w):  # of one element a difference from itself is 0
+                inside = f"({inside} | (length == 1) & {self.finite(w, part, names)})"
+            tests.setdefault(over, []).append(inside)
         self.out(f"inside = {' & '.join(tests.pop('')) or True}")
         for over, asked in tests.items():
             with self.out.block(f"for m in range({over}):"):
                 self.out(f"inside = inside & {' & '.join(asked)}")
+
+    def _apart(self, w: Watch) -> bool:
+        """Whether terms are of differences from other elements of the same stream."""
+        axes = {o.name: {*o.axes} for o in self.program.operands}
+        inside = {*self.program.rows, *self.program.stream, *(self.program.columns if self.kernel.cpu.across else ())}
+        return any(f.centred and axes[f.tensor] <= inside for f in w.factors)
 
     def _mark(self, seen: list[tuple[Watch, Part]], names: dict[str, str], at: str) -> None:
         out, kinds = self.out, bits(self.program)
