@@ -108,6 +108,22 @@ def test_only_such_rows_are_computed_anew(monkeypatch: pytest.MonkeyPatch, caplo
             shapes.clear()
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_one_element_are_looked_at_by_nobody(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their variance is 0, unless the element is no number."""
+    looked: list[Any] = []
+    monkeypatch.setattr(rescue.Rescue, "__call__", lambda *given: looked.append(given))
+    arrays = drawn("layer norm", (40, 1), "float32", [0, 25, -25], 3)
+    true = definition("layer norm", arrays)
+    arrays["x"] = WAYS[way](arrays["x"])
+    for value in named("layer norm", run("layer norm")(**arrays)).values():
+        agree(value, next(iter(true.values())))
+    assert not looked
+    arrays["x"][7] = np.inf
+    run("layer norm")(**arrays)
+    assert looked
+
+
 @pytest.mark.parametrize("name", ("softmax", "logsumexp", "argmax", "top_k", "l2_normalise", "crest_factor"))
 def test_nothing_is_asked_of_sums_that_are_bounded(name: str) -> None:
     source = ra.derive_incremental(ra.catalog[name]).compile("cpu").source

@@ -13,9 +13,10 @@ from tests.support.forms import form_of_text
 TEXTS = {
     "sums": "m = max[j](x[i,j]); e = exp(x[i,j] - m); return p = e/sum[j](e)",
     "places": "return at = argmin[j](x[i,j]), any = any[j](x[i,j] > 2), n = sum[j](where(x[i,j] < 0, 1, 0))",
+    "additions": "u = mean[j](x[i,j]); return s = sum[j](x[i,j]), v = sum[j]((x[i,j] - u)**2), y = x[i,j] - u",
     "columns": "u = mean[j](x[j,i]); return y = (x[j,i] - u)*w[j], at = argmax[j](x[j,i])",
 }
-LENGTHS = (1, 15, 16, 17, 64, 65, 255, 256, 331)
+LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 255, 256, 331)
 
 
 @pytest.fixture
@@ -25,7 +26,16 @@ def masked(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
 
 
-@pytest.mark.parametrize("name, dtype", [("sums", "float32"), ("places", "float64"), ("columns", "float32")])
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("sums", "float32"),
+        ("additions", "float32"),
+        ("additions", "float64"),
+        ("places", "float64"),
+        ("columns", "float32"),
+    ],
+)
 def test_every_length_around_a_vector(masked: None, name: str, dtype: str) -> None:
     form = form_of_text(TEXTS[name], "j")
     run, rng = form.compile("cpu"), np.random.default_rng(5)
@@ -40,18 +50,31 @@ def test_every_length_around_a_vector(masked: None, name: str, dtype: str) -> No
             np.testing.assert_allclose(y, true[key] if isinstance(true, dict) else true, rtol=bound, atol=4 * bound)
 
 
-def test_loops_ask_for_masks(masked: None) -> None:
+@pytest.mark.parametrize(
+    "body, wish",
+    [
+        ("store_float32(y, i, load_float32(x, i))", "llvm.loop.unroll.disable"),
+        ("s = s + load_float32(x, i)", "llvm.loop.unroll.disable"),
+        ("s = max(s, load_float32(x, i))", "llvm.loop.vectorize.predicate.enable"),
+        ("s = s + exp_f32(load_float32(x, i))", "llvm.loop.vectorize.predicate.enable"),
+    ],
+)
+def test_loops_ask_for_masks(masked: None, body: str, wish: str) -> None:
     """The test above would pass without any."""
-    text = build.llvm_text(SOURCE, ["f"], ["i64"] * 4)
-    assert text.count("llvm.loop.vectorize.predicate.enable") == text.count(", !llvm.loop !") == 1
+    text = build.llvm_text(SOURCE.format(body=body), ["f"], ["i64"] * 4)
+    assert text.count(f'"{wish}"') == text.count(", !llvm.loop !") == 1
 
 
 SOURCE = """
+from redalg.kernels.cpu.math.functions import exp_f32
 from redalg.kernels.cpu.memory import load_float32, pointer_float32, store_float32
+import numpy as np
 @njit
 def f(x, y, low, high):
     x = pointer_float32(x)
     y = pointer_float32(y)
+    s = np.float32(0)
     for i in range(low, high):
-        store_float32(y, i, load_float32(x, i))
+        {body}
+    store_float32(y, 0, s)
 """
