@@ -161,7 +161,7 @@ class CpuKernel(Kernel):
                 out(f"{self.argument(p)} = pointer_{p.dtype}({self.argument(p)})")
         if self.columns and not self.cpu.across:
             out(f"COLUMNS = {self.columns}")
-        out(f"length = {self.length}")
+        out(f"length = {1 if self.cpu.single else self.length}")
         if self.cpu.split:
             out("splits = (length + span - 1) // span")
         hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS", self.cpu.whole > WHOLE)

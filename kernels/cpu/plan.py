@@ -94,7 +94,7 @@ def scheduled(draft: CpuDraft) -> None:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
         return
     if draft.across and length <= ROWS:
-        draft.schedule = CpuSchedule(True, across=draft.across, whole=ROWS, turned=draft.turned)
+        draft.schedule = CpuSchedule(True, across=draft.across, whole=ROWS, turned=draft.turned, single=length == 1)
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
     resident = bool(program.passes) and length <= whole and not program.columns

@@ -58,7 +58,8 @@ class CpuSchedule:
     the lines they are written to. ``turned``: blocks of short rows are transposed first, and then walked like rows that
     lie side by side (`redalg.kernels.cpu.blocks`). ``interleaved``: few rows lie side by side, so that the same lines
     of memory hold elements of all: the splits of all rows at one place follow each other and find them in the caches,
-    and results with gaps between their elements are gathered first, so that their loop is one of vectors.
+    and results with gaps between their elements are gathered first, so that their loop is one of vectors. ``single``:
+    a row is one element.
     """
 
     resident: bool = False
@@ -68,6 +69,7 @@ class CpuSchedule:
     whole: int = WHOLE
     turned: bool = False
     interleaved: bool = False
+    single: bool = False
 
     @property
     def family(self) -> Family:

@@ -8,6 +8,7 @@ to be written in such rows (`HELD`), so that their elements are still there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.program import Param, Part, Pass, Watch
@@ -30,7 +31,15 @@ class Watching(Range):
     def __init__(self, kernel: CpuKernel) -> None:
         super().__init__(kernel.program, kernel.real)
         self.kernel, self.out = kernel, kernel.out
+        if kernel.cpu.single:
+            self.watched = {name: self._alone(w) for name, w in self.watched.items()}
         self.holds = bool(self.watched) and self.program.keeps
+
+    def _alone(self, w: Watch) -> Watch:
+        """What is watched of one element: a difference from itself is 0, and not below what numbers are."""
+        axes = {o.name: {*o.axes} for o in self.program.operands}
+        own = {*self.program.rows, *self.program.stream, *self.kernel.cpu.across}
+        return replace(w, factors=()) if any(f.centred and axes[f.tensor] <= own for f in w.factors) else w
 
     def begin(self) -> None:
         """What a row starts with."""
@@ -74,20 +83,11 @@ class Watching(Range):
         tests: dict[str, list[str]] = {"": []}
         for w, part in seen:
             over = "COLUMNS" if part.axes else f"{part.top or ''}"
-            inside = self.inside(w, part, names)
-            if self._apart(w):  # of one element a difference from itself is 0
-                inside = f"({inside} | (length == 1) & {self.finite(w, part, names)})"
-            tests.setdefault(over, []).append(inside)
+            tests.setdefault(over, []).append(self.inside(w, part, names))
         self.out(f"inside = {' & '.join(tests.pop('')) or True}")
         for over, asked in tests.items():
             with self.out.block(f"for m in range({over}):"):
                 self.out(f"inside = inside & {' & '.join(asked)}")
-
-    def _apart(self, w: Watch) -> bool:
-        """Whether terms are of differences from other elements of the same stream."""
-        axes = {o.name: {*o.axes} for o in self.program.operands}
-        inside = {*self.program.rows, *self.program.stream, *(self.program.columns if self.kernel.cpu.across else ())}
-        return any(f.centred and axes[f.tensor] <= inside for f in w.factors)
 
     def _mark(self, seen: list[tuple[Watch, Part]], names: dict[str, str], at: str) -> None:
         out, kinds = self.out, bits(self.program)
