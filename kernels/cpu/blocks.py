@@ -23,13 +23,17 @@ from typing import NamedTuple
 from redalg.graph.operators import Position
 from redalg.kernels.code.processor import masks
 from redalg.kernels.cpu.build import loaded_text
+from redalg.kernels.cpu.schedule import TURNED
 from redalg.kernels.ir.layouts import View, program_nodes, readings
-from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
+from redalg.kernels.ir.program import STORAGE, Fold, Loop, Param, Program, result_key
 
 SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
 LONGER, LONGER_ONCE = 64, 24  # where nothing is turned back, of float32 in vectors of 256 bits
 ONCE = 8  # of those that are walked once, for which turning is the larger part
 LANES = 16  # rows of two vectors or more and nothing else need no turning
+FIRST, SUM = 32, 16  # elements of float32 in vectors of 512 bits: for one reduction, for a sum that is all there is
+FURTHER, FURTHER_ONCE = 48, 96  # for every other one, and where nothing is turned back
+WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
 BLOCK_ELEMENTS = 4096  # elements of a block, about
 SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
 HEAD, RECORD = 8, 6  # words
@@ -64,9 +68,9 @@ def size_of(length: int) -> int:
     """Rows of a block: an odd multiple of 16, so that its elements do not compete for the same lines of a cache.
 
     >>> [size_of(n) for n in (1, 2, 7, 48)]
-    [1008, 1008, 560, 48]
+    [1008, 1008, 560, 80]
     """
-    return max(2, min(1024, BLOCK_ELEMENTS // length) // 16) // 2 * 32 - 16 if length > 2 else 1008
+    return max(6, min(1024, BLOCK_ELEMENTS // length) // 16) // 2 * 32 - 16 if length > 2 else 1008
 
 
 def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> Blocks | None:
@@ -74,7 +78,7 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
     if not (program.passes and _rows(program) and len(program.stream) == 1):
         return None
     length = sizes[program.stream[0]]
-    if not _short(program, length):
+    if not 0 < length <= _longest(program, length):
         return None
     ways, size = _read_along(program, views), size_of(length)
     if ways is None:
@@ -87,13 +91,23 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
     return Blocks(size, length, arrays, {**views, **seen})
 
 
-def _short(program: Program, length: int) -> bool:
-    """Whether rows of a length had better be turned. In vectors of 256 bits what a row costs beside its vectors (their
-    lanes joined, what they leave) is the larger part for longer, also where they leave nothing."""
+def _longest(program: Program, length: int) -> float:
+    """Elements of the rows up to which they had better be turned; 0 where such a length had better not.
+
+    What a row costs beside its vectors are the lanes of its reductions, which are joined, the lanes of the last vector
+    that are left empty, and the functions computed for a row alone.
+    """
     several, single = _walks(program) > 1, program.real == "float32"
-    if not masks() and (several or single) and not any(r.keeps for r in program.results):
-        return 0 < length <= (SHORT if not single else LONGER if several else LONGER_ONCE)
-    return 0 < length <= (SHORT if several else ONCE) and not (length > LANES and length % LANES == 0)
+    kept = any(r.keeps for r in program.results)
+    if masks():
+        folds = [f.kind for f in _folds(program)]
+        first = FIRST if kept or folds != ["sum"] else SUM
+        further = (FURTHER if kept else FURTHER_ONCE) * (len(folds) - 1)
+        widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
+        return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
+    if (several or single) and not kept:
+        return SHORT if not single else LONGER if several else LONGER_ONCE
+    return 0 if length > LANES and length % LANES == 0 else SHORT if several else ONCE
 
 
 def _read_along(program: Program, views: Mapping[str, View]) -> dict[str, tuple[str, ...]] | None:
@@ -117,9 +131,12 @@ def _numbers_rows(program: Program) -> bool:
 
 def _walks(program: Program) -> int:
     """How often the elements of a row are walked: a position is searched for once more."""
-    folds = [f.op for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
     loops = [s for p in program.passes for s in p.lift if isinstance(s, Loop)]
-    return len(loops) + any(isinstance(op, Position) for op in folds) + any(r.keeps for r in program.results)
+    return len(loops) + any(isinstance(f.op, Position) for f in _folds(program)) + any(r.keeps for r in program.results)
+
+
+def _folds(program: Program) -> list[Fold]:
+    return [f for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
 
 
 def _rows(program: Program) -> tuple[str, ...]:

@@ -193,7 +193,7 @@ class CpuKernel(Kernel):
             "NAN": f"{self.real}(np.nan)",
             "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)",
-            "TILE": self.cpu.whole if self.schedule.resident else ROWS if self.cpu.across else TILE,
+            "TILE": self.cpu.whole if self.cpu.resident else ROWS if self.cpu.across else TILE,
             "BLOCK": BLOCK,
             "STRIP": STRIP,
             "LANES": LANES,

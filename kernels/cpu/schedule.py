@@ -26,6 +26,7 @@ PAST = 1 << 25  # bytes of results that are worth it: what is read next would no
 BLOCK = 1024  # columns of rows that lie side by side, walked together, at most
 NARROW, BLOCKS = 128, 8  # columns of a block at least, and blocks that threads share out where there are columns enough
 ROWS = 64  # elements of a tile of such a block
+TURNED = 192  # elements of a row that is turned, at most
 FEWEST = 1 << 10  # elements of a split of any row
 INSTRUCTIONS = frozenset({"abs", "floor", "ceil", "relu", "sign"})  # functions that are not dear
 ELEMENT, FUNCTION, ROW = 0.08, 0.15, 10.0  # nanoseconds, of float32 in vectors of 256 to 512 bits
