@@ -13,6 +13,7 @@ import redalg as ra
 from redalg.kernels.cpu import run as cpu_run
 from redalg.kernels.cpu import walk as cpu_walk
 from redalg.kernels.cpu.blocks import LANES, LONGER, SHORT, SQUARES, size_of
+from redalg.kernels.cpu.schedule import TURNED
 from tests.support.forms import form_of_text
 from tests.support.numba_kernels import functions_by_numba
 from tests.support.profiles import examples
@@ -40,7 +41,9 @@ def run_of(name: str) -> Any:
 def calls(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
     name = draw(st.sampled_from(sorted(TEXTS)))
     length = draw(
-        st.one_of(st.integers(1, LONGER + 2), st.sampled_from([1, 2, 3, *SQUARES, 7, 9, LANES, LANES + 1, SHORT]))
+        st.one_of(
+            st.integers(1, TURNED + 2), st.sampled_from([1, 2, 3, *SQUARES, 7, 9, LANES, LANES + 1, SHORT, LONGER])
+        )
     )
     size = size_of(length)
     rows = draw(st.sampled_from([1, 2, 7, 8, 9, size - 1, size, size + 1, 2 * size + 3]))
