@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 from redalg.kernels.cpu.blocks import blocks_of
 from redalg.kernels.cpu.kernel import emit_cpu
 from redalg.kernels.cpu.layout import across_of, interleaved, layout_of
-from redalg.kernels.cpu.schedule import LONG, ROWS, TURNED, WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
+from redalg.kernels.cpu.schedule import (
+    KEPT,
+    LONG,
+    ROWS,
+    VECTOR,
+    WHOLE,
+    CpuModule,
+    CpuSchedule,
+    Family,
+    keeps_dear,
+    past_caches,
+    span_of,
+)
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.ir.schedule import Layout
@@ -93,8 +105,9 @@ def scheduled(draft: CpuDraft) -> None:
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
         return
-    if draft.turned or draft.across and length <= ROWS:
-        whole = ROWS if length <= ROWS else TURNED
+    many = prod(draft.sizes[a] for a in draft.across) >= VECTOR
+    if draft.turned or draft.across and length <= (KEPT if many and keeps_dear(program) else ROWS):
+        whole = ROWS if length <= ROWS else KEPT
         draft.schedule = CpuSchedule(True, across=draft.across, whole=whole, turned=draft.turned, single=length == 1)
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]

@@ -26,6 +26,7 @@ PAST = 1 << 25  # bytes of results that are worth it: what is read next would no
 BLOCK = 1024  # columns of rows that lie side by side, walked together, at most
 NARROW, BLOCKS = 128, 8  # columns of a block at least, and blocks that threads share out where there are columns enough
 ROWS = 64  # elements of a tile of such a block
+KEPT, VECTOR = 1024, 16  # elements of such rows whose dear values are kept until results read them, of so many rows
 TURNED = 192  # elements of a row that is turned, at most
 FEWEST = 1 << 10  # elements of a split of any row
 INSTRUCTIONS = frozenset({"abs", "floor", "ceil", "relu", "sign"})  # functions that are not dear
@@ -144,6 +145,12 @@ def functions_of(program: Program) -> int:
 def is_dear(node: Node) -> bool:
     """Whether a node is a function that takes dozens of instructions."""
     return node.op in FUNCTIONS and node.op not in INSTRUCTIONS
+
+
+def keeps_dear(program: Program) -> bool:
+    """Whether results with an element for each of the stream compute functions of it."""
+    nodes = walk(*(r.node for r in program.results if r.keeps))
+    return any(is_dear(n) and bool(n.axes & {*program.stream}) for n in nodes)
 
 
 def width_of(columns: int, split: bool) -> int:
