@@ -20,10 +20,11 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from redalg.graph.node import walk
 from redalg.graph.operators import Position
 from redalg.kernels.code.processor import masks
 from redalg.kernels.cpu.build import loaded_text
-from redalg.kernels.cpu.schedule import TURNED
+from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Fold, Loop, Param, Program, result_key
 
@@ -33,6 +34,7 @@ ONCE = 8  # of those that are walked once, for which turning is the larger part
 LANES = 16  # rows of two vectors or more and nothing else need no turning
 FIRST, SUM = 32, 16  # elements of float32 in vectors of 512 bits: for one reduction, for a sum that is all there is
 FURTHER, FURTHER_ONCE = 48, 96  # for every other one, and where nothing is turned back
+OF_ROWS = 32  # for a function such as log of a row
 WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
 BLOCK_ELEMENTS = 4096  # elements of a block, about
 SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
@@ -102,7 +104,7 @@ def _longest(program: Program, length: int) -> float:
     if masks():
         folds = [f.kind for f in _folds(program)]
         first = FIRST if kept or folds != ["sum"] else SUM
-        further = (FURTHER if kept else FURTHER_ONCE) * (len(folds) - 1)
+        further = (FURTHER if kept else FURTHER_ONCE) * (len(folds) - 1) + OF_ROWS * _functions_of_rows(program)
         widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
         return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
     if (several or single) and not kept:
@@ -133,6 +135,12 @@ def _walks(program: Program) -> int:
     """How often the elements of a row are walked: a position is searched for once more."""
     loops = [s for p in program.passes for s in p.lift if isinstance(s, Loop)]
     return len(loops) + any(isinstance(f.op, Position) for f in _folds(program)) + any(r.keeps for r in program.results)
+
+
+def _functions_of_rows(program: Program) -> int:
+    """Functions that are computed once for a row."""
+    nodes = walk(*(let.node for p in program.passes for let in p.exports), *(r.node for r in program.results))
+    return sum(is_dear(n) and not n.axes & {*program.stream} for n in nodes)
 
 
 def _folds(program: Program) -> list[Fold]:
