@@ -21,18 +21,12 @@ from math import prod
 from typing import NamedTuple
 
 from redalg.graph.node import walk
-from redalg.graph.operators import Position
-from redalg.kernels.code.processor import masks
 from redalg.kernels.cpu.build import loaded_text
 from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.ir.layouts import View, program_nodes, readings
-from redalg.kernels.ir.program import STORAGE, Fold, Loop, Param, Program, result_key
+from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
-SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
-LONGER, LONGER_ONCE = 64, 24  # where nothing is turned back, of float32 in vectors of 256 bits
-ONCE = 8  # of those that are walked once, for which turning is the larger part
-LANES = 16  # rows of two vectors or more and nothing else need no turning
-FIRST, SUM = 32, 16  # elements of float32 in vectors of 512 bits: for one reduction, for a sum that is all there is
+FIRST, SUM = 32, 16  # elements of rows that are turned, of float32: for one reduction, for a sum that is all there is
 FURTHER, FURTHER_ONCE = 48, 96  # for every other one, and where nothing is turned back
 OF_ROWS = 32  # for a function such as log of a row
 WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
@@ -80,7 +74,7 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
     if not (program.passes and _rows(program) and len(program.stream) == 1):
         return None
     length = sizes[program.stream[0]]
-    if not 0 < length <= _longest(program, length):
+    if not 0 < length <= _longest(program):
         return None
     ways, size = _read_along(program, views), size_of(length)
     if ways is None:
@@ -93,23 +87,18 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
     return Blocks(size, length, arrays, {**views, **seen})
 
 
-def _longest(program: Program, length: int) -> float:
-    """Elements of the rows up to which they had better be turned; 0 where such a length had better not.
+def _longest(program: Program) -> float:
+    """Elements of the rows up to which they had better be turned.
 
     What a row costs beside its vectors are the lanes of its reductions, which are joined, the lanes of the last vector
     that are left empty, and the functions computed for a row alone.
     """
-    several, single = _walks(program) > 1, program.real == "float32"
+    kinds = [f.kind for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
     kept = any(r.keeps for r in program.results)
-    if masks():
-        folds = [f.kind for f in _folds(program)]
-        first = FIRST if kept or folds != ["sum"] else SUM
-        further = (FURTHER if kept else FURTHER_ONCE) * (len(folds) - 1) + OF_ROWS * _functions_of_rows(program)
-        widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
-        return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
-    if (several or single) and not kept:
-        return SHORT if not single else LONGER if several else LONGER_ONCE
-    return 0 if length > LANES and length % LANES == 0 else SHORT if several else ONCE
+    first = FIRST if kept or kinds != ["sum"] else SUM
+    further = (FURTHER if kept else FURTHER_ONCE) * (len(kinds) - 1) + OF_ROWS * _functions_of_rows(program)
+    widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
+    return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
 
 
 def _read_along(program: Program, views: Mapping[str, View]) -> dict[str, tuple[str, ...]] | None:
@@ -131,20 +120,10 @@ def _numbers_rows(program: Program) -> bool:
     return any(n.op in ("size", "index") and n.attr in rows for n in program_nodes(program))
 
 
-def _walks(program: Program) -> int:
-    """How often the elements of a row are walked: a position is searched for once more."""
-    loops = [s for p in program.passes for s in p.lift if isinstance(s, Loop)]
-    return len(loops) + any(isinstance(f.op, Position) for f in _folds(program)) + any(r.keeps for r in program.results)
-
-
 def _functions_of_rows(program: Program) -> int:
     """Functions that are computed once for a row."""
     nodes = walk(*(let.node for p in program.passes for let in p.exports), *(r.node for r in program.results))
     return sum(is_dear(n) and not n.axes & {*program.stream} for n in nodes)
-
-
-def _folds(program: Program) -> list[Fold]:
-    return [f for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
 
 
 def _rows(program: Program) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.kernels.cpu import run as cpu_run
 from redalg.kernels.cpu import walk as cpu_walk
-from redalg.kernels.cpu.blocks import LANES, LONGER, SHORT, SQUARES, size_of
+from redalg.kernels.cpu.blocks import FIRST, SQUARES, SUM, size_of
 from redalg.kernels.cpu.schedule import TURNED
 from tests.support.forms import form_of_text
 from tests.support.numba_kernels import functions_by_numba
@@ -42,7 +42,7 @@ def calls(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
     name = draw(st.sampled_from(sorted(TEXTS)))
     length = draw(
         st.one_of(
-            st.integers(1, TURNED + 2), st.sampled_from([1, 2, 3, *SQUARES, 7, 9, LANES, LANES + 1, SHORT, LONGER])
+            st.integers(1, TURNED + 2), st.sampled_from([1, 2, 3, *SQUARES, 7, 9, SUM, SUM + 1, FIRST, 2 * FIRST])
         )
     )
     size = size_of(length)
