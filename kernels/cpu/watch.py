@@ -8,6 +8,8 @@ to be written in such rows (`HELD`), so that their elements are still there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,11 +37,35 @@ class Watching(Range):
             self.watched = {name: self._alone(w) for name, w in self.watched.items()}
         self.holds = bool(self.watched) and self.program.keeps
 
+    def _varied(self, w: Watch) -> str | None:
+        """The condition under which terms are not 0 because a factor is: of elements that are equal, or 0."""
+        access, out, tests = self.kernel.access, self.out, list[str]()
+        for f in w.factors if not (w.product or w.extremum) else ():
+            operand = access.operands[f.tensor]
+            if operand.number or not {*operand.axes} <= self._own or not access.walks_flat(operand.axes):
+                continue
+            if self.kernel.cpu.across:
+                self.kernel.column_rows().printer.place()
+            own = access.offset(f.tensor, operand.axes, {*self._own} - {*self.program.stream})
+            step, first = access.along(f.tensor, operand.axes, "at"), " + ".join(own) or "0"
+            datum = access.load(operand, first) if f.centred else "0"
+            name = f"varied{len(tests) + 1}"
+            out(f"{name} = False")
+            with out.block("for at in range(length):"):
+                item = access.load(operand, " + ".join([*own, *([step] if step else [])]) or "0")
+                out(f"{name} = {name} | ({item} != {datum})")
+            tests.append(name)
+        return f"if {' & '.join(tests)}:" if tests else None
+
+    @property
+    def _own(self) -> set[str]:
+        """The axes of a row and of its stream."""
+        return {*self.program.rows, *self.program.stream, *self.kernel.cpu.across}
+
     def _alone(self, w: Watch) -> Watch:
         """What is watched of one element: a difference from itself is 0, and not below what numbers are."""
         axes = {o.name: {*o.axes} for o in self.program.operands}
-        own = {*self.program.rows, *self.program.stream, *self.kernel.cpu.across}
-        return replace(w, factors=()) if any(f.centred and axes[f.tensor] <= own for f in w.factors) else w
+        return replace(w, factors=()) if any(f.centred and axes[f.tensor] <= self._own for f in w.factors) else w
 
     def begin(self) -> None:
         """What a row starts with."""
@@ -71,12 +97,21 @@ class Watching(Range):
             return
         self._ask(seen, names)
         with self.out.block("if unlikely(not inside):"):
-            if self.kernel.cpu.across:
-                with self.out.block("for m in range(COLUMNS):"):
-                    self._mark(seen, names, f"{self._row} + origin + m")
-            else:
-                self._mark(seen, names, "row")
-            self.out("store_int64(marked, 0, 1)", *(["held = spare"] if self.holds else []))
+            self.out("found = i64(0)")
+            with self._each_row() as at:
+                self._mark(seen, names, at)
+            with self.out.block("if found != 0:"):
+                if self.holds:
+                    with self._each_row() as at:
+                        self.out(f"store_uint8(marks, {at}, load_uint8(marks, {at}) | {HELD} * spare)")
+                self.out("store_int64(marked, 0, 1)", *(["held = spare"] if self.holds else []))
+
+    @contextmanager
+    def _each_row(self) -> Iterator[str]:
+        """Every row there is; where its mark lies."""
+        across = self.kernel.cpu.across
+        with self.out.block("for m in range(COLUMNS):" if across else None):
+            yield f"{self._row} + origin + m" if across else "row"
 
     def _ask(self, seen: list[tuple[Watch, Part]], names: dict[str, str]) -> None:
         """Whether all that is looked at is inside: single values, those along columns, and the entries of lists."""
@@ -91,7 +126,7 @@ class Watching(Range):
 
     def _mark(self, seen: list[tuple[Watch, Part]], names: dict[str, str], at: str) -> None:
         out, kinds = self.out, bits(self.program)
-        out(f"mark = load_uint8(marks, {at})" + (f" | {HELD} * spare" if self.holds else ""))
+        out(f"mark = load_uint8(marks, {at})")
         for w, part in seen:
             inner = "COLUMNS" if part.axes and not self.kernel.cpu.across else part.top
             with out.block(f"for m in range({inner}):" if inner else None):
@@ -100,5 +135,6 @@ class Watching(Range):
                         out(f"mark = mark | {kinds[w.reads]}")
                 if w.low:
                     with out.block(f"if abs({self.value(part, names)}) < {self.least(w)}:"):
-                        out(f"mark = mark | {BELOW}")
-        out(f"store_uint8(marks, {at}, mark)")
+                        with out.block(self._varied(w)):
+                            out(f"mark = mark | {BELOW}")
+        out(f"store_uint8(marks, {at}, mark)", "found = found | mark")
