@@ -124,6 +124,28 @@ def test_rows_of_one_element_are_looked_at_by_nobody(way: str, monkeypatch: pyte
     assert looked
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("length", (7, 130, 3000))
+@pytest.mark.parametrize("name, value", (("layer norm", 3), ("rms norm", 0)))
+def test_equal_elements_and_zeros_are_looked_at_by_nobody(
+    name: str, value: float, length: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are what they are, also where results lie over them; what underflows beside them is not."""
+    looked: list[Any] = []
+    rescued = rescue.Rescue.__call__
+    monkeypatch.setattr(rescue.Rescue, "__call__", lambda *given: (looked.append(given), rescued(*given)))
+    arrays = drawn(name, (20, length), "float32", [0], 3)
+    arrays["x"][5:8] = value
+    arrays["x"] = WAYS[way](arrays["x"])
+    true = next(iter(definition(name, arrays).values()))
+    agree(run(name)(**arrays), true)
+    arrays["x"][9] *= np.float32(1e-30)
+    true = next(iter(definition(name, arrays).values()))
+    assert not looked
+    agree(run(name)(**{**arrays, "x": (x := arrays["x"].copy())}, out=x), true)
+    assert looked
+
+
 @pytest.mark.parametrize("name", ("softmax", "logsumexp", "argmax", "top_k", "l2_normalise", "crest_factor"))
 def test_nothing_is_asked_of_sums_that_are_bounded(name: str) -> None:
     source = ra.derive_incremental(ra.catalog[name]).compile("cpu").source
