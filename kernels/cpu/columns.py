@@ -31,7 +31,7 @@ DTYPES = {"i32": "np.int32", "i64": "np.int64"}
 LINE = 64  # bytes of a cache line
 UNROLL = 4  # elements of the stream that are added to a column at a time
 AHEAD = 8  # elements of the stream
-HERE = "at * COLUMNS + m"  # where the value of an element in column m lies in a buffer for the whole stream
+HERE = "at * width + m"  # where the value of an element in column m lies in a buffer for the whole stream
 
 
 def supported(program: Program) -> bool:

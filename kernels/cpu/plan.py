@@ -14,7 +14,6 @@ from redalg.kernels.cpu.schedule import (
     KEPT,
     LONG,
     ROWS,
-    VECTOR,
     WHOLE,
     CpuModule,
     CpuSchedule,
@@ -105,7 +104,7 @@ def scheduled(draft: CpuDraft) -> None:
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
         return
-    if draft.across and length <= _held(draft):
+    if draft.across and length <= (KEPT if draft.turned or keeps_dear(program) else ROWS):
         whole = ROWS if length <= ROWS else KEPT
         draft.schedule = CpuSchedule(True, across=draft.across, whole=whole, turned=draft.turned, single=length == 1)
         return
@@ -113,12 +112,6 @@ def scheduled(draft: CpuDraft) -> None:
     resident = bool(program.passes) and length <= whole and not program.columns
     whole = whole if resident else WHOLE
     draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole, interleaved=inside)
-
-
-def _held(draft: CpuDraft) -> int:
-    """Elements of rows side by side up to which they are one tile."""
-    many = prod(draft.sizes[a] for a in draft.across) >= VECTOR
-    return KEPT if draft.turned or many and keeps_dear(draft.program) else ROWS
 
 
 def streamed_out(draft: CpuDraft) -> None:
