@@ -105,8 +105,7 @@ def scheduled(draft: CpuDraft) -> None:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
         return
     if draft.across and length <= (KEPT if draft.turned or keeps_dear(program) else ROWS):
-        whole = ROWS if length <= ROWS else KEPT
-        draft.schedule = CpuSchedule(True, across=draft.across, whole=whole, turned=draft.turned, single=length == 1)
+        draft.schedule = CpuSchedule(True, across=draft.across, whole=KEPT, turned=draft.turned, single=length == 1)
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
     resident = bool(program.passes) and length <= whole and not program.columns

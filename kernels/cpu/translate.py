@@ -377,19 +377,23 @@ class _Translation:
         turns = self.turns(start, stop, step)
         if not self.masks or isinstance(stop.v, ir.Constant) or not self.text.straight(s.body):
             self.turned(s, start.v, step.v, turns)
-            return
+        else:
+            self.in_vectors(s, start.v, step.v, turns)
+
+    def in_vectors(self, s: ast.For, start: Any, step: Any, turns: Any) -> None:
+        """A loop over whole vectors, and what they leave in masked ones."""
         b, carries = self.b, _carries(s.body)
         dear = not carries or self.text.functions_in(s.body)
         sums = carries and not dear and _sums(s.body)
         whole = b.and_(turns, I64(-WHOLE))
         if carries and not sums:
             whole = b.select(b.icmp_signed(">=", turns, I64(LONG)), whole, I64(0))
-        self.turned(s, start.v, step.v, whole)
-        begin, rest = b.add(start.v, b.mul(whole, step.v)), b.sub(turns, whole)
+        self.turned(s, start, step, whole)
+        begin, rest = b.add(start, b.mul(whole, step)), b.sub(turns, whole)
         if carries and not sums:
-            self.turned(s, begin, step.v, rest, {MASKED: BIT(1)} if dear else {MASKED: BIT(1), TOGETHER: I32(4)})
+            self.turned(s, begin, step, rest, {MASKED: BIT(1)} if dear else {MASKED: BIT(1), TOGETHER: I32(4)})
         else:
-            self.guarded(s, begin, step.v, rest, WHOLE if sums else PART)
+            self.guarded(s, begin, step, rest, WHOLE if sums else PART)
 
     def turned(
         self, s: ast.For, start: Any, step: Any, turns: Any, wishes: Mapping[str, Any] = MappingProxyType({})
@@ -411,7 +415,7 @@ class _Translation:
             strip = b.load(first)
             b.store(b.add(strip, I64(lanes), flags=["nsw"]), first)
             left, lane = b.sub(turns, strip), self.unnamed(b, I64(0))
-            wishes = {NOT_UNROLLED: None, TOGETHER: I32(max(1, lanes // PART))}
+            wishes = {NOT_UNROLLED: None, TOGETHER: I32(lanes // PART)}
             with self.repeated(lambda: b.icmp_unsigned("<", b.load(lane), I64(lanes)), wishes):
                 at = b.load(lane)
                 b.store(b.add(at, I64(1), flags=["nuw", "nsw"]), lane)

@@ -290,12 +290,15 @@ def m_out_merge(
         for m in range(COLUMNS):
             inside = inside & (abs(avg_x[m]) < INF)
         if unlikely(not inside):
+            found = i64(0)
             for m in range(COLUMNS):
                 mark = load_uint8(marks, row * columns + origin + m)
                 if not (abs(avg_x[m]) < INF):
                     mark = mark | 1
                 store_uint8(marks, row * columns + origin + m, mark)
-            store_int64(marked, 0, 1)
+                found = found | mark
+            if found != 0:
+                store_int64(marked, 0, 1)
         for m in range(COLUMNS):
             column = origin + m
             store_float32(m_out, column, A_x[m] + avg_x[m])

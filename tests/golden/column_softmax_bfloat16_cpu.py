@@ -1,4 +1,4 @@
-# column_softmax of bfloat16, i=1000, j=4096; cpu, blocks of 1024 rows side by side along j shared out among threads, each walked in tiles
+# column_softmax of bfloat16, i=1000, j=4096; cpu, blocks of 1024 rows side by side along j shared out among threads, each walked as one tile of at most 1024 elements
 # Written by `make golden`.
 
 import numpy as np
@@ -11,7 +11,7 @@ from redalg.kernels.cpu.memory import (
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
-TILE = 64
+TILE = 1024
 BLOCK = 1024
 
 
@@ -28,113 +28,83 @@ def y_rows(x, y, size_i, size_j, width, x_s0, y_s0, low, high):
     x = pointer_bfloat16(x)
     y = pointer_bfloat16(y)
     length = size_i
-    max_x = stack_float32(BLOCK)
-    sum_exp = stack_float32(BLOCK)
     max_x_b = stack_float32(BLOCK)
-    max_x_new = stack_float32(BLOCK)
-    move_A_x = stack_float32(BLOCK)
-    settled_t3 = stack_float32(BLOCK)
+    settled_t2 = stack_float32(BLOCK)
     sum_exp_b = stack_float32(BLOCK)
-    sum_exp_new = stack_float32(BLOCK)
-    settled_t4 = stack_float32(BLOCK)
-    settled_t6 = stack_float32(BLOCK)
+    settled_t3 = stack_float32(BLOCK)
+    settled_t5 = stack_float32(BLOCK)
     for unit in range(low, high):
         columns = size_j
         blocks = (columns + width - 1) // width
         origin = unit % blocks * width
         COLUMNS = min(width, columns - origin)
-        for m in range(COLUMNS):
-            max_x[m] = -INF
-        for m in range(COLUMNS):
-            sum_exp[m] = f32(0)
         first = i64(0)
-        while first < length:
-            count = min(TILE, length - first)
-            for m in range(COLUMNS):
-                max_x_b[m] = -INF
-            unrolled = count // 4 * 4
-            for k in range(0, unrolled, 4):
-                k_u0 = k + 0
-                at_u0 = first + k_u0
-                k_u1 = k + 1
-                at_u1 = first + k_u1
-                k_u2 = k + 2
-                at_u2 = first + k_u2
-                k_u3 = k + 3
-                at_u3 = first + k_u3
-                ahead = COLUMNS if first + k + 12 <= length else 0
-                for m in range(0, ahead, 32):
-                    column = origin + m
-                    prefetch(x, (first + k + 8) * x_s0 + column)
-                    prefetch(x, (first + k + 9) * x_s0 + column)
-                    prefetch(x, (first + k + 10) * x_s0 + column)
-                    prefetch(x, (first + k + 11) * x_s0 + column)
-                for m in range(COLUMNS):
-                    column = origin + m
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u0 * x_s0 + column))
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u1 * x_s0 + column))
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u2 * x_s0 + column))
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u3 * x_s0 + column))
-            for k in range(unrolled, count):
-                at = first + k
-                for m in range(COLUMNS):
-                    column = origin + m
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at * x_s0 + column))
-            for m in range(COLUMNS):
-                max_x_new[m] = max_nan_f32(max_x[m], max_x_b[m])
-            for m in range(COLUMNS):
-                t1 = max_x_new[m] - max_x[m]
-                move_A_x[m] = f32(0) if max_x_new[m] == max_x[m] else t1
-            for m in range(COLUMNS):
-                t2 = max_x_new[m]
-                t3 = f32(0) if -INF == max_x_new[m] else t2
-                settled_t3[m] = t3
-            for m in range(COLUMNS):
-                sum_exp_b[m] = f32(0)
-            unrolled = count // 4 * 4
-            for k in range(0, unrolled, 4):
-                k_u0 = k + 0
-                at_u0 = first + k_u0
-                k_u1 = k + 1
-                at_u1 = first + k_u1
-                k_u2 = k + 2
-                at_u2 = first + k_u2
-                k_u3 = k + 3
-                at_u3 = first + k_u3
-                for m in range(COLUMNS):
-                    column = origin + m
-                    sum_exp_b[m] = (
-                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u0 * x_s0 + column) - settled_t3[m])
-                    )
-                    sum_exp_b[m] = (
-                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u1 * x_s0 + column) - settled_t3[m])
-                    )
-                    sum_exp_b[m] = (
-                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u2 * x_s0 + column) - settled_t3[m])
-                    )
-                    sum_exp_b[m] = (
-                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u3 * x_s0 + column) - settled_t3[m])
-                    )
-            for k in range(unrolled, count):
-                at = first + k
-                for m in range(COLUMNS):
-                    column = origin + m
-                    sum_exp_b[m] = (
-                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at * x_s0 + column) - settled_t3[m])
-                    )
-            for m in range(COLUMNS):
-                sum_exp_new[m] = sum_exp[m] * exp_f32(-move_A_x[m]) + sum_exp_b[m]
-            for m in range(COLUMNS):
-                max_x[m] = max_x_new[m]
-            for m in range(COLUMNS):
-                sum_exp[m] = sum_exp_new[m]
-            first += TILE
+        count = length
         for m in range(COLUMNS):
-            t4 = f32(1) / sum_exp[m]
-            t5 = max_x[m]
-            t6 = f32(0) if -INF == max_x[m] else t5
-            settled_t4[m] = t4
-            settled_t6[m] = t6
+            max_x_b[m] = -INF
+        unrolled = count // 4 * 4
+        for k in range(0, unrolled, 4):
+            k_u0 = k + 0
+            at_u0 = first + k_u0
+            k_u1 = k + 1
+            at_u1 = first + k_u1
+            k_u2 = k + 2
+            at_u2 = first + k_u2
+            k_u3 = k + 3
+            at_u3 = first + k_u3
+            ahead = COLUMNS if first + k + 12 <= length else 0
+            for m in range(0, ahead, 32):
+                column = origin + m
+                prefetch(x, (first + k + 8) * x_s0 + column)
+                prefetch(x, (first + k + 9) * x_s0 + column)
+                prefetch(x, (first + k + 10) * x_s0 + column)
+                prefetch(x, (first + k + 11) * x_s0 + column)
+            for m in range(COLUMNS):
+                column = origin + m
+                max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u0 * x_s0 + column))
+                max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u1 * x_s0 + column))
+                max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u2 * x_s0 + column))
+                max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u3 * x_s0 + column))
+        for k in range(unrolled, count):
+            at = first + k
+            for m in range(COLUMNS):
+                column = origin + m
+                max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at * x_s0 + column))
+        for m in range(COLUMNS):
+            t1 = max_x_b[m]
+            t2 = f32(0) if -INF == max_x_b[m] else t1
+            settled_t2[m] = t2
+        for m in range(COLUMNS):
+            sum_exp_b[m] = f32(0)
+        unrolled = count // 4 * 4
+        for k in range(0, unrolled, 4):
+            k_u0 = k + 0
+            at_u0 = first + k_u0
+            k_u1 = k + 1
+            at_u1 = first + k_u1
+            k_u2 = k + 2
+            at_u2 = first + k_u2
+            k_u3 = k + 3
+            at_u3 = first + k_u3
+            for m in range(COLUMNS):
+                column = origin + m
+                sum_exp_b[m] = sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u0 * x_s0 + column) - settled_t2[m])
+                sum_exp_b[m] = sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u1 * x_s0 + column) - settled_t2[m])
+                sum_exp_b[m] = sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u2 * x_s0 + column) - settled_t2[m])
+                sum_exp_b[m] = sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u3 * x_s0 + column) - settled_t2[m])
+        for k in range(unrolled, count):
+            at = first + k
+            for m in range(COLUMNS):
+                column = origin + m
+                sum_exp_b[m] = sum_exp_b[m] + exp_f32(load_bfloat16(x, at * x_s0 + column) - settled_t2[m])
+        max_x = max_x_b
+        sum_exp = sum_exp_b
+        for m in range(COLUMNS):
+            t3 = f32(1) / sum_exp[m]
+            t4 = max_x[m]
+            t5 = f32(0) if -INF == max_x[m] else t4
+            settled_t3[m] = t3
+            settled_t5[m] = t5
         first = i64(0)
         while first < length:
             count = min(TILE, length - first)
@@ -148,6 +118,6 @@ def y_rows(x, y, size_i, size_j, width, x_s0, y_s0, low, high):
                     column = origin + m
                     store_stream_bfloat16(
                         y, at * y_s0 + column,
-                        settled_t4[m] * exp_f32(load_bfloat16(x, at * x_s0 + column) - settled_t6[m])
+                        settled_t3[m] * exp_f32(load_bfloat16(x, at * x_s0 + column) - settled_t5[m])
                     )
             first += TILE

@@ -160,12 +160,15 @@ def m_out_rows(x, k_, m_out, k__s1, marked, marks, size_i, size_j, spare, width,
         for m in range(COLUMNS):
             inside = inside & (abs(avg_k_x[m]) < INF)
         if unlikely(not inside):
+            found = i64(0)
             for m in range(COLUMNS):
                 mark = load_uint8(marks, row * columns + origin + m)
                 if not (abs(avg_k_x[m]) < INF):
                     mark = mark | 1
                 store_uint8(marks, row * columns + origin + m, mark)
-            store_int64(marked, 0, 1)
+                found = found | mark
+            if found != 0:
+                store_int64(marked, 0, 1)
         for m in range(COLUMNS):
             column = origin + m
             store_float32(m_out, column, A_x[m] + f32(n) * (avg_k_x[m] / f32(sum_k[m])))
