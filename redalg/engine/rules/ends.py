@@ -133,6 +133,11 @@ class Ends(Quantifiers):
         if nf.may_be_complex(body):
             raise CannotPull(body, "complex values have no order")
 
+    def has_values(self, body: Node) -> bool:
+        """Whether a map has a value at every element: it is NaN outside its domain, and what is inside of it is not."""
+        domain = FUNCTIONS[body.op].domain
+        return not domain or domain in ("positive", "above_minus_one") and self.signs.nonnegative(body.args[0])
+
     def _run_of(self, body: Node) -> Course:
         self.ordered(body)
         if not self.scope.varies(body):
@@ -149,7 +154,7 @@ class Ends(Quantifiers):
         if op in BOWLS:
             return self._bowl(body, VALLEY)
         fact = FUNCTIONS.get(op)
-        if fact is not None and fact.direction and fact.strict:
+        if fact is not None and fact.direction and fact.strict and self.has_values(body):
             return self._run_of(body.args[0]).around(lambda v: g.fn(op, v), fact.direction < 0)
         raise CannotPull(body, f"{op} is not strictly monotone here")
 

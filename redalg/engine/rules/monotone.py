@@ -23,6 +23,7 @@ from redalg.graph.node import Node
 OPPOSITE = {"max": "min", "min": "max"}
 IDENTITY = {"max": g.NEG_INF, "min": g.INF}
 ELEMENTWISE = {"max": "maximum", "min": "minimum"}
+BELOW = ("positive", "above_minus_one", "above_one")  # domains that all numbers above one of theirs are in
 Chain = tuple[Node, int, Callable[[Node], Node]]  # what is inside, the direction, the map that was pulled out
 
 
@@ -67,8 +68,11 @@ class Puller(Ranked):
             result: Node = handler(kind, body, mask, ignore_nan)
             return result
         if fact is not None and fact.direction:
-            self.trace.rule(f"the monotone map {body.op} is pulled out")
             inner = kind if fact.direction > 0 else OPPOSITE[kind]
+            low = fact.domain in BELOW and inner == "min" and not ignore_nan  # what has no value is the least then
+            if not low and not self.has_values(body):
+                raise CannotPull(body, f"{body.op} may have no value at an element")
+            self.trace.rule(f"the monotone map {body.op} is pulled out")
             return g.fn(body.op, self.extremum(inner, body.args[0], mask, ignore_nan))
         raise CannotPull(body, f"{body.op} is not monotone in its mixed argument")
 
@@ -81,8 +85,7 @@ class Puller(Ranked):
         fact = FUNCTIONS.get(body.op)
         if fact is None or not fact.direction or not self.scope.varies(body.args[0]):
             return False
-        low = ("positive", "nonnegative", "above_minus_one")  # outside its domain a map is NaN, an extremum no longer
-        return not fact.domain or fact.domain in low and self.signs.nonnegative(body.args[0])
+        return self.has_values(body)
 
     def _ext_add(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
         varying = g.add(*(t for t in body.args if self.scope.varies(t)))
@@ -152,12 +155,14 @@ class Puller(Ranked):
         if not s & NEG or (e.attr > 0 and e.attr.denominator == 1 and e.attr.numerator % 2):
             self.trace.rule("a monotone power is pulled out")
             return g.power(self.extremum(kind if e.attr > 0 else OPPOSITE[kind], base, mask, nan), e)
-        if e.attr.denominator != 1 and e.attr > 0:
-            return g.power(self.extremum(kind, base, mask, nan), e)  # defined for a non-negative base only
+        if e.attr.denominator != 1 and (nan or e.attr < 0):
+            raise CannotPull(body, "a root may have no value at an element")
+        if e.attr.denominator != 1 and kind == "min":  # NaN below 0, as that of the minimum is
+            return g.power(self.extremum(kind, base, mask, nan), e)
         if e.attr > 0 and not s & POS:
             return g.power(self.extremum(OPPOSITE[kind], base, mask, nan), e)
         if e.attr > 0 and kind == "max":
-            self.trace.rule("an even power is decided by both extrema")
+            self.trace.rule("a power is decided by both extrema")
             ends = [g.power(self.extremum(k, base, mask, nan), e) for k in ("max", "min")]
             return g.extremum("maximum", *ends)
         raise CannotPull(body, "the minimum of an even power, or a reciprocal whose sign is not known")
@@ -233,9 +238,12 @@ class Puller(Ranked):
         """(g, direction, φ) with body = φ(g), φ (strictly) increasing (+1) or decreasing (-1) and g element-only."""
         self.ordered(body)
         fact = FUNCTIONS.get(body.op)
+        partial = fact is not None and not self.has_values(body)
         if not self.scope.uses(body) and self.scope.varies(body):
-            if top or fact is None or not fact.direction or not fact.strict:
+            if top or partial or fact is None or not fact.direction or not fact.strict:
                 return body, 1, lambda v: v
+        if partial:
+            raise CannotPull(body, f"{body.op} may have no value at an element")
         if fact is not None and fact.direction and (fact.strict or not strict):
             inner, d, phi = self.chain(body.args[0], strict)
             return inner, d * fact.direction, lambda v: g.fn(body.op, phi(v))
