@@ -91,12 +91,15 @@ class Tensor(NamedTuple):
         yield from ((at, np.nan) for at in self.places())
 
     def alike(self, which: int) -> Iterator[Any]:
-        """All 0 (False), all alike (True), or a sum of 0 along the stream."""
+        """All 0 (False), all alike (True), a sum of 0 along the stream, or extrema of 0."""
         if "bool" in self.domain:
-            yield from ((False,), (True,), ())[which]
+            yield from ((False,), (True,), (), ())[which]
         elif which == 2 and self.along is not None and self.admitted(-1.0):
             lies = self._along()
             yield np.where(lies % 2, -1, 1) * (1 + lies // 2)
+        elif which == 3 and self.along is not None and "positive" not in self.domain and self.admitted(0.0):
+            lies = self._along()
+            yield from (sign * (lies % 2) * (1 + lies // 2) for sign in (1, -1) if self.admitted(float(sign)))
         elif which == 0 and "positive" not in self.domain and self.admitted(0.0):
             yield 0
         elif which == 1 and self.admitted(1.0):
@@ -119,7 +122,7 @@ def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...
     >>> x = Tensor((4,), frozenset(), 0)
     >>> (found,) = data((x,), ((0,),))
     >>> found.shape, int(np.isinf(found).any(axis=0).sum())
-    ((4, 223), 211)
+    ((4, 225), 211)
     """
     cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(ALL)}
     found = []
@@ -191,12 +194,12 @@ def _in_pairs(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
 
 def _vanishing(tensors: Sequence[Tensor]) -> Iterator[dict[int, _Place]]:
     """Finite elements whose stage values vanish: conditions that select nothing or all, numbers that add up to 0, are 0
-    or all alike; in one tensor, and in all of them."""
-    for which in range(3):
-        found = {k: ((...,), value) for k, t in enumerate(tensors) for value in t.alike(which)}
-        yield from ({k: place} for k, place in found.items())
-        if len(found) > 1:
-            yield found
+    or all alike, or 0 is the least or the largest; in one tensor, and in all of them."""
+    for which in range(4):
+        found = [(k, ((...,), value)) for k, t in enumerate(tensors) for value in t.alike(which)]
+        yield from ({k: place} for k, place in found)
+        if len(dict(found)) > 1:
+            yield dict(found)
 
 
 @lru_cache(maxsize=4 * KEPT)

@@ -20,6 +20,7 @@ STAGES = {
     "integers": "s = sum[j](p[j]) / sum[j](where(k[j] > 1, k[j], 0))",
     "spread": "m = mean[j](x[j]); s = 1 / mean[j]((x[j] - m)**2)",
     "sum": "s = sum[j](x[j])",
+    "least": "s = min[j](x[j])",
 }
 BODIES = (
     "logsumexp[j](y[j] - s)",
@@ -42,7 +43,13 @@ def drawn(names: str, length: int, rng: np.random.Generator) -> dict[str, np.nda
     arrays: dict[str, np.ndarray] = {}
     for name in names:
         balanced = np.where(np.arange(length) % 2, -1.0, 1.0) * (1 + np.arange(length) // 2) * rng.choice([1.0, -1.0])
-        kinds = (balanced, np.zeros(length), np.full(length, -0.5), rng.integers(-8, 9, length) / 4)
+        kinds = (
+            balanced,
+            np.zeros(length),
+            np.full(length, -0.5),
+            rng.integers(-8, 9, length) / 4,
+            np.abs(balanced) - 1,
+        )
         found = kinds[rng.integers(len(kinds))]
         if name == "p":
             found = np.abs(found) + 0.25
@@ -68,3 +75,14 @@ def test_a_stage_value_that_vanishes(stage: str) -> None:
             for results in run(form, arrays, Random(length)):
                 agree(form, results, arrays)
     assert derived > 5
+
+
+@pytest.mark.parametrize("stage", ["min[j](x[j]**2)", "min[j](x[j])", "max[j](-abs(x[j]))", "min[j](abs(x[j]))**2"])
+@pytest.mark.parametrize("body", ["var[j](x[j]**2/s)", "mean[j]((x[j]/s)**2)", "std[j](x[j]/s)", "max[j](x[j]**2/s)"])
+def test_an_extremum_that_vanishes(stage: str, body: str) -> None:
+    """One element is 0, and the others are not."""
+    form = ra.derive_incremental(ra.parse(f"s = {stage}; return r = {body}"))
+    for x in product((0.0, 1.0, 2.0, -1.0), repeat=3):
+        arrays = {"x": np.array(x)}
+        for results in run(form, arrays, Random(str(x))):
+            agree(form, results, arrays)
