@@ -186,7 +186,7 @@ class Accumulator:
             now.dtypes,
             now.origin,
             now.number,
-            keys,
+            tuple(self._layout.names),
             held,
             engine,
             whole,

@@ -16,7 +16,7 @@ import numpy as np
 from redalg.graph import masked
 from redalg.graph.node import Decl, Node, walk
 from redalg.graph.operators import Custom
-from redalg.graph.plan import Plan, list_axes
+from redalg.graph.plan import Plan, given, list_axes
 from redalg.numeric.array_origin import NARROW_ONLY, Origin
 from redalg.numeric.integers import LARGEST
 from redalg.streaming.few import Asked
@@ -141,7 +141,7 @@ KINDS = 64  # kinds of chunks that an accumulator remembers
 class Feed:
     """How to go on from a snapshot with the same `sizes`, `dtypes` and `origin`, as objects, in the same pass.
 
-    `keys`: of the arrays of a chunk; `stretch`: of a chunk, whose arrays and start are the next one's; `whole`: a chunk
+    `names`: of the arrays; `stretch`: of a chunk, whose arrays and start are the next one's; `whole`: a chunk
     is one block; `whole_numbers`: some result is an integer, which must not leave int64; `small`: of chunks of
     contiguous float64 vectors, so short that numbers are faster than arrays; `inner`: positions per index of the first
     axis; `long`: some elements are integers of 64 bits.
@@ -151,7 +151,7 @@ class Feed:
     dtypes: Mapping[str, Any] | None
     origin: Origin | None
     number: int
-    keys: tuple[str, ...]
+    names: tuple[str, ...]
     stretch: Stretch
     engine: Engine
     whole: bool
@@ -172,7 +172,7 @@ class Feed:
     def advanced(self, now: Snapshot, arrays: Sequence[Any]) -> Snapshot:
         """The snapshot after a chunk."""
         span = now.span
-        noted = beyond(now.beyond, dict(zip(self.keys, arrays, strict=True))) if self.long else now.beyond
+        noted = beyond(now.beyond, dict(zip(self.names, arrays, strict=True))) if self.long else now.beyond
         pieces: Pieces | None = None
         if self.small is not None and isinstance(now.pieces, Single) and (few := self.small()) is not None:
             pieces = few.extended(now.pieces, arrays, span.stop)
@@ -183,7 +183,7 @@ class Feed:
 
     def _by_arrays(self, now: Snapshot, arrays: Sequence[Any]) -> Pieces:
         held, stop = self.stretch, now.span.stop
-        chunk = {**held.arrays, **dict(zip(self.keys, arrays, strict=True))}
+        chunk = {**held.arrays, **given(dict(zip(self.names, arrays, strict=True)))}
         stretch = Stretch(chunk, held.axes, held.sizes, held.axis, stop // self.inner)
         if self.whole and isinstance(now.pieces, Single):
             return Single(self.engine.combine(now.pieces.state, self.engine.lift(stretch)))

@@ -55,3 +55,23 @@ def test_integers_beside_conditions_are_the_definition(name: str, data: Any) -> 
         for found in (total.result(), one.result()):
             assert found.dtype == true.dtype
             np.testing.assert_allclose(found, true, rtol=1e-12, atol=1e-12)
+
+
+@given(st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=8), st.data())
+def test_large_integers_are_noted_under_the_name_of_their_tensor(values: list[int], data: Any) -> None:
+    """Whatever chunks they come in, of one length or several: states are read again, and floats beside them refused."""
+    form = form_of_text("return y = max[j](x[j]), n = sum[j](w[j])")
+    acc = form.accumulator()
+    length = data.draw(st.integers(1, 3))
+    for low in range(0, len(values), length):
+        acc.update(x=np.array(values[low : low + length]), w=np.ones(len(values[low : low + length]), np.int64))
+        if data.draw(st.booleans()):
+            acc = form.from_bytes(acc.to_bytes())
+    assert int(acc.result()["y"]) == max(values)
+    if max(map(abs, values)) > 2**53:
+        with pytest.raises(ra.RedalgError, match="beyond 2"):
+            acc.update(x=[0.5], w=[1])
+        assert int(acc.result()["y"]) == max(values)
+    else:
+        acc.update(x=[0.5], w=[1])
+        assert float(acc.result()["y"]) == max(0.5, *values)
