@@ -25,6 +25,7 @@ from redalg.kernels.lower.nested import joined
 from redalg.kernels.lower.passes import PassLowering, attained_sums, bounds
 from redalg.kernels.lower.unrolled import lists, unrolled, written_out
 from redalg.numeric.array_origin import BFLOAT16_BITS
+from redalg.numeric.definition import check_empty
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.masked import with_masked
 
@@ -218,9 +219,8 @@ def _refuse_result(o: Output, axes: Sequence[str], dtype: str, masked: bool, pla
         raise RedalgError(
             f"{o.name} along {lists[0]} and the streamed axis", "form.compile", why, 'form.compile("numpy")'
         )
-    if masked and _kind(dtype) != "f" and not float(cast(Any, o.empty)).is_integer():
-        why = f"{o.name} has dtype {dtype}"
-        raise RedalgError(f"empty={{{o.name!r}: {o.empty}}}", "form.compile", why, "give an integer")
+    if masked and _kind(dtype) != "f":
+        check_empty(cast(Any, o.empty), np.dtype(dtype), o.name, "form.compile")
 
 
 def _results(draft: ProgramDraft, plan: Plan) -> tuple[Result, ...]:

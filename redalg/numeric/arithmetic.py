@@ -135,7 +135,7 @@ class Arithmetic:
         result = functools.reduce(integers.multiply if whole else np.multiply, values)
         counts = [self.counted(v) for v in below]
         if below and whole and not self.exact and all(map(self.integer, counts)):
-            result = np.asarray(integers.quotient(result, functools.reduce(integers.multiply, counts)), self.real)
+            result = np.asarray(_whole_quotient(result, counts), self.real)
         elif below:
             divisors = [self.inexact(v) for v in sorted(below, key=np.size)]
             result = self.divide(self.inexact(result), functools.reduce(np.multiply, divisors))
@@ -225,6 +225,16 @@ def _integer_power(base: Any, e: int) -> Any:
         if e:
             square = np.multiply(square, square)
     return result if result is not None else np.multiply(base, 0) + 1
+
+
+def _whole_quotient(above: Any, counts: Sequence[Any]) -> Any:
+    """Integers divided by a product of integers, rounded once; what is divided by 0 has the sign of the others."""
+    divisor = functools.reduce(integers.multiply, counts)
+    result = integers.quotient(above, divisor)
+    if len(counts) == 1 or np.all(divisor != 0):
+        return result
+    signs = functools.reduce(np.multiply, [np.where(np.less(c, 0), -1.0, 1.0) for c in counts])
+    return np.where(np.equal(divisor, 0), np.multiply(result, signs), result)
 
 
 def _exact_divide(a: Any, b: Any) -> Any:

@@ -173,13 +173,21 @@ def _whole(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return result
 
 
+def check_empty(value: Fraction | float, dtype: np.dtype, name: str, where: str) -> None:
+    """Raises: RedalgError for a value that integers, or conditions, of this dtype do not have."""
+    if dtype.kind not in "iub":
+        return
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not least <= value <= most or Fraction(value).denominator != 1:
+        fix = f"give an integer from {least} to {most}"
+        raise RedalgError(f"empty={{{name!r}: {value}}}", where, f"{name} has dtype {dtype}", fix)
+
+
 def with_empty(result: np.ndarray, masked: np.ndarray, value: Fraction | float, name: str) -> np.ndarray:
     """The result with ``value`` in the rows where ``masked`` is true; refuses a value the dtype cannot hold."""
     if not masked.any():
         return result
-    if result.dtype.kind in "iub" and Fraction(value if np.isfinite(float(value)) else Fraction(1, 2)).denominator != 1:
-        why = f"{name} has dtype {result.dtype}"
-        raise RedalgError(f"empty={{{name!r}: {value}}}", "a row without a valid element", why, "give an integer")
+    check_empty(value, result.dtype, name, "a row without a valid element")
     rows = np.broadcast_to(masked, result.shape)
     if result.dtype.kind == "V":
         result[rows] = finished(np.array(float(value)), result.dtype)

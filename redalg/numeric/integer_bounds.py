@@ -45,7 +45,7 @@ class Integers:
         held = _with_plan(nodes, dtypes, plan, kinds) if plan else kinds
         below = [d for n in held for d in _divisor(n) if held[d.args[0]].kind == "i"]
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
-        self._lists = _lists(kinds)
+        self._lists = _lists(held)
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
         rounded = decisive(kinds)
         read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -106,6 +107,41 @@ def test_kernels_leave_short_lists_to_numpy() -> None:
     for length in (1, 2, 3):
         x = np.arange(2 * length).reshape(2, length)
         np.testing.assert_allclose(run(x=x), ra.reference(form.spec, x=x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("factor", ["max[j](z[j])", "sum[j](abs(z[j]))", "(c + min[j](z[j]))"])
+@pytest.mark.parametrize("element", ["index[j]*{}", "z[j]*{}", "(z[j] - 1)*{}", "z[j] + {}", "-z[j]*{}"])
+def test_lists_that_a_stage_value_scales_end_as_lists_do(element: str, factor: str) -> None:
+    """Entries that are not there are not scaled: of integers they are the least of the dtype."""
+    spec = ra.parse(f"return y = topk[j:4:t]({element.format(factor)}).values")
+    form = ra.verdict(spec)
+    if not isinstance(form, ra.form.Form):
+        return
+    for kind, length in itertools.product(("int8", "int64", "uint8"), (1, 2, 4, 5)):
+        arrays = {"z": np.arange(1, length + 1).astype(kind), "c": np.array(3, kind)}
+        given = {t.name: arrays[t.name] for t in spec.tensors}
+        for target in ("numpy", "cpu"):
+            np.testing.assert_array_equal(form.compile(target)(**given), ra.reference(spec, **given))
+
+
+@pytest.mark.parametrize(
+    ("stage", "value", "dtype"),
+    [
+        ("max[j](x[i,j])", -1, "uint8"),
+        ("min[j](x[i,j])", 300, "int8"),
+        ("argmax[j](x[i,j])", 2**63, "float64"),
+        ("any[j](x[i,j] > 0)", -1, "float64"),
+        ("any[j](x[i,j] > 0)", 2, "float64"),
+    ],
+)
+def test_a_value_of_empty_rows_is_one_of_the_dtype(stage: str, value: int, dtype: str) -> None:
+    form = ra.derive_incremental(ra.parse(f"empty y = {value}; return y = {stage}"))
+    x = np.ones((2, 0), dtype)
+    acc = form.accumulator()
+    acc.update(x=x)
+    for call in (lambda: ra.reference(form.spec, x=x), lambda: form.compile("numpy")(x=x), acc.result):
+        with pytest.raises(ra.RedalgError, match=f"empty=.*{value}"):
+            call()
 
 
 @pytest.mark.parametrize(
