@@ -223,16 +223,22 @@ def _refuse_result(o: Output, axes: Sequence[str], dtype: str, masked: bool, pla
         check_empty(cast(Any, o.empty), np.dtype(dtype), o.name, "form.compile")
 
 
+def _computed(o: Output, dtype: str) -> Node:
+    """An output with its guard, but not where that makes a float of an integer, which has no NaN."""
+    floats = o.guard is not None and o.guard.otherwise.op == "special" and _kind(dtype) == "i"
+    return o.value if floats else o.guarded
+
+
 def _results(draft: ProgramDraft, plan: Plan) -> tuple[Result, ...]:
     form, rows, outputs = draft.form, draft.masked, draft.flows
     last = plan.passes[-1] if plan.passes else None
     found = []
     for o in plan.outputs:
-        value, masked = guard(o.guarded, bounds(last) if last else {}), rows.get(o.name)
+        dtype = _name(outputs[o.name].dtype)
+        value, masked = guard(_computed(o, dtype), bounds(last) if last else {}), rows.get(o.name)
         if last is not None:
             value = PassLowering.resolved(last, value)
             masked = None if masked is None else PassLowering.resolved(last, masked)
-        dtype = _name(outputs[o.name].dtype)
         value = _ended(value, plan, dtype)
         axes = form.spec.output_axes[o.name]
         keeps = o.keeps_axis or not any(p.order for p in plan.passes)  # a map is evaluated for every element

@@ -47,11 +47,11 @@ def _zero_over_zero(node: Node, value: Node, cascade: Cascade, emit: Emitter) ->
 
 def poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> Node:
     """NaN in, NaN out, also where an input has cancelled altogether: Σ(x - mean x) is 0 for numbers only."""
-    if node.is_boolean or node.op == "reduce" and node.attr.kind in g.POSITIONS:
+    if node.is_boolean:
         return value
     scope = cascade.scope
     summed = {leaf for s in slots for x in s.lift for leaf in g.leaves(x)}  # an output reads its own element alone
-    bodies = [b for n in calculated(node) if scope.is_stage(n) for b in n.args]
+    bodies = [b for n in calculated(node) if scope.is_stage(n) and not _is_position(n) for b in n.args]
     for leaf, gap in _cancelled(bodies, summed):
         if scope.varies(leaf):
             gap = _narrowed(gap, node.axes | scope.axes)
@@ -90,7 +90,7 @@ def _narrowed(gap: Node, axes: frozenset[str]) -> Node:
 
 
 def calculated(*roots: Node, done: Container[object] = ()) -> list[Node]:
-    """Nodes whose values enter a calculation; a comparison with NaN is false, and that is no NaN."""
+    """Nodes whose values enter a calculation; a comparison with NaN is false, and a position is that of a NaN."""
     found: dict[Node, None] = {}
     stack = list(reversed(roots))
     while stack:
@@ -98,8 +98,12 @@ def calculated(*roots: Node, done: Container[object] = ()) -> list[Node]:
         if n in found or n in done or n.is_boolean and n.op not in ("tensor", "reduce"):
             continue
         found[n] = None
-        stack.extend(n.args)
+        stack.extend(() if _is_position(n) else n.args)
     return list(found)
+
+
+def _is_position(n: Node) -> bool:
+    return n.op == "reduce" and n.attr.kind in g.POSITIONS
 
 
 def _orders(value: Node, base: Node) -> set[Fraction]:
