@@ -157,7 +157,7 @@ def top(a: Pair, b: Pair) -> Pair:
     if values.dtype.kind == "f":
         order = np.lexsort((tie, -values, values == values), axis=-1)
     else:
-        order = np.lexsort((tie, ~values), axis=-1)
+        order = np.lexsort((tie, ~values, places < 0), axis=-1)  # Python's integers may be less than the padding
     order = order[..., :k]
     return np.take_along_axis(values, order, axis=-1), np.take_along_axis(places, order, axis=-1)
 
