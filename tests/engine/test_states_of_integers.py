@@ -75,3 +75,42 @@ def test_large_integers_are_noted_under_the_name_of_their_tensor(values: list[in
     else:
         acc.update(x=[0.5], w=[1])
         assert float(acc.result()["y"]) == max(0.5, *values)
+
+
+PRODUCTS = ("x[j]", "x[j]*x[j]", "x[j]*x[j]*minimum(maximum(x[j], -1), 1)", "-x[j]*x[j]*w[j]")
+
+
+@pytest.mark.parametrize("element", PRODUCTS)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=6), st.integers(0, 6), st.booleans())
+def test_lists_of_integers_beyond_int64_merge(element: str, values: list[int], cut: int, deterministic: bool) -> None:
+    """What is less than every int64 still comes before entries that are not there."""
+    form = form_of_text(f"return y = topk[j:5:t]({element}).indices")
+    arrays = {"x": np.array(values), "w": np.arange(1, len(values) + 1)}
+    given = {t.name: arrays[t.name] for t in form.spec.tensors}
+    acc, rest = (form.accumulator(start=at, deterministic=deterministic) for at in (0, min(cut, len(values))))
+    acc.update(**{name: x[:cut] for name, x in given.items()})
+    rest.update(**{name: x[cut:] for name, x in given.items()})
+    np.testing.assert_array_equal((rest + acc).result(), ra.reference(form.spec, **given))
+
+
+@given(st.lists(st.integers(2**51, 2**54), min_size=2, max_size=5), st.integers(1, 2))
+def test_the_last_pass_takes_large_integers_in_chunks(values: list[int], length: int) -> None:
+    form = form_of_text("return y = sum[j](relu(x[j] - 2*min[j](x[j])))", max_passes=2)
+    x, acc = np.array(values), form.accumulator()
+    for number in range(form.passes.statistics):
+        if number:
+            acc.next_pass()
+        for low in range(0, len(x), length):
+            acc.update(x=x[low : low + length])
+    assert int(acc.result()) == int(ra.reference(form.spec, x=x))
+
+
+@pytest.mark.parametrize("position", ["argmin[j](x[j] - std[j](w[j]))", "argmax[j](x[j]*max[j](w[j]))"])
+@given(st.lists(st.integers(2**53, 2**62), min_size=1, max_size=4))
+def test_integers_beside_positions_are_not_rounded(position: str, values: list[int]) -> None:
+    """A NaN inside of a position is a position, and none of what it is added to."""
+    form = form_of_text(f"return y = where(w[j] <= 0, 0, w[j]) + {position}")
+    arrays = {"x": np.arange(len(values)) % 2, "w": np.array(values)}
+    wanted = ra.reference(form.spec, **arrays)
+    for found in (form.compile("numpy")(**arrays), form.compile("cpu")(**arrays)):
+        np.testing.assert_array_equal(found, wanted)
