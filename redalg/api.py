@@ -39,6 +39,7 @@ from redalg.laws.infinities import (
     EXACT,
     FINITE,
     LEVELS,
+    POLES,
     UNGUARDED,
     WORK,
     Definitions,
@@ -184,10 +185,10 @@ def _eased(
     planned: Planned,
     levels: Mapping[str, int],
 ) -> tuple[Plan, dict[str, str]]:
-    """Guards of the last level without what need not be asked: of one tensor after the other, and then of divisors."""
+    """Guards of the last level without what need not be asked: of one tensor after the other, of divisors, of poles."""
     spec = compared.spec
     asked = {name: everything(spec.outputs[name]) for name, level in levels.items() if level == LEVELS}
-    for one in (*(d.name for d in spec.tensors), DIVISORS):
+    for one in (*(d.name for d in spec.tensors), DIVISORS, POLES):
         fewer = {name: names - {one} for name, names in asked.items() if one in names}
         if not fewer:
             continue

@@ -50,9 +50,10 @@ UNGUARDED = (
 WORK = "operations on infinite elements"
 VECTOR = 64  # elements that cost as much as an operation
 DIVISORS = "/"
+POLES = "1/0"
 IDENTITIES = {"max": g.NEG_INF, "min": g.INF}
 Arrays = dict[str, Any]
-Level = int | frozenset[str]  # of a guard; names of tensors, and "/" for divisors: the last level of these alone
+Level = int | frozenset[str]  # of a guard; names of tensors, and words for divisors and poles: the last level of these
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------
@@ -62,9 +63,9 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     """(condition, value otherwise) of an output: which values of its stages have to be finite.
 
     Level 1: those that other stages read. Level 2: all of them, but extrema of no element. Level 3: these, too, and
-    what they are divided by is not 0, and functions of them have a value. Level 4: every element of every tensor, every
-    extremum and every divisor; a set of names: of these. A stage that has no form and cancels is not `held`, and cannot
-    be asked.
+    what they are divided by is not 0, and functions of them have a value. Level 4: every element of every tensor and
+    what is calculated of it, every extremum and every divisor; a set of names: of these. A stage that has no form and
+    cancels is not `held`, and cannot be asked.
     """
     among, level = (everything(node), level) if isinstance(level, int) else (level, LEVELS)
     held_ones = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and held(n)]
@@ -76,6 +77,8 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
         conditions = [(c, c.axes - outer | bound[t]) for c, t in _finite_elements(node, axis, among)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes - outer | bound[v]) for v in values]
+    if POLES in among:
+        conditions += [(c, c.axes - outer | bound[u]) for c, u in _defined_elements(node, axis)]
     if DIVISORS in among:
         conditions += [(c, c.axes - outer | bound[u]) for c, u in _away_from_poles(node, axis, level, held_ones)]
     whole = g.logical("and", *(_over(c, axes) for c, axes in conditions))
@@ -121,12 +124,21 @@ def _poles(node: Node, axis: tuple[str, ...], held: set[Node]) -> Iterator[tuple
 
 
 def everything(node: Node) -> frozenset[str]:
-    """What the last level asks of: tensors by name, and divisors."""
-    return frozenset({DIVISORS, *(t.attr.name for t in _numbers(node))})
+    """What the last level asks of: tensors by name, divisors, and poles of elements."""
+    return frozenset({DIVISORS, POLES, *(t.attr.name for t in _numbers(node))})
 
 
 def _numbers(node: Node) -> list[Node]:
     return [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
+
+
+def _defined_elements(node: Node, axis: tuple[str, ...]) -> list[tuple[Node, Node]]:
+    """That what is calculated of elements alone has a value: ``where(b, x, 0)/x`` is NaN where x is 0."""
+    along = {*axis}
+    mixed = {n for n in g.walk(node) if n.op == "reduce" and along & {*n.attr.axes}}
+    found = dict.fromkeys((c, n.args[0]) for n in g.walk(node) if n.axes & along for c in conditions(n))
+    alone = ((c, u) for c, u in found if u.axes & along and mixed.isdisjoint(g.walk(u)))
+    return [(g.reduction("all", axis, c), u) for c, u in alone]
 
 
 def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[tuple[Node, Node]]:

@@ -86,3 +86,22 @@ def test_an_extremum_that_vanishes(stage: str, body: str) -> None:
         arrays = {"x": np.array(x)}
         for results in run(form, arrays, Random(str(x))):
             agree(form, results, arrays)
+
+
+@pytest.mark.parametrize("factor", ["1/x[j]", "log(abs(x[j]))", "1/x[j]**2", "1/(x[j] - 1)"])
+@pytest.mark.parametrize("chosen", ["x[j]", "x[j]**2", "x[j] - 1", "y[j]"])
+@pytest.mark.parametrize("stage", ["sum[j]({})", "var[j]({})", "max[j]({} - max[j](y[j]))"])
+def test_a_pole_of_an_element_that_is_masked(stage: str, chosen: str, factor: str) -> None:
+    """0 times an infinity is NaN, whatever the mask hides."""
+    text = stage.format(f"where(t[j], {chosen}, 0)*({factor})")
+    names = [n for n in "txy" if f"{n}[j]" in text]
+    spec = ra.parse(f"tensors {', '.join(f'{n}[j]{DOMAINS.get(n, str())}' for n in names)}; return r = {text}")
+    form = ra.verdict(spec)
+    if not isinstance(form, Form):
+        return
+    for x in product((0.0, 1.0, -2.0), repeat=3):
+        every = {"x": np.array(x), "t": np.array(x) > -1, "y": np.array([1.0, -1.0, 2.0])}
+        for mask in (every["t"], ~every["t"], every["x"] != 0):
+            arrays = {n: (every | {"t": mask})[n] for n in names}
+            for results in run(form, arrays, Random(str(x))):
+                agree(form, results, arrays)
