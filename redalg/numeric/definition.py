@@ -21,7 +21,7 @@ from redalg.numeric.dtypes import flows
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.exact import Exact
 from redalg.numeric.integer_bounds import DECISIVE, decisive
-from redalg.numeric.integers import EXACT, Beyond, as_float, magnitude, nearest_float, within
+from redalg.numeric.integers import EXACT, LARGEST, Beyond, as_float, magnitude, nearest_float, within
 from redalg.numeric.maps import FLOAT_MAPS
 
 if TYPE_CHECKING:
@@ -128,12 +128,19 @@ def _rounded_once(spec: Spec, bound: Bound) -> dict[str, Any]:
     flow, results = result_flows(spec, bound), {}
     for name, value in _exact_outputs(spec, bound).items():
         if value.dtype == object:
-            whole = flow[name].kind == "i" and all(isinstance(v, Fraction) for v in value.flat)
-            kept = np.array([(int if whole else nearest_float)(v) for v in value.flat], dtype=object)
+            whole = flow[name].kind == "i"
+            kept = np.array([(_nearest_integer if whole else nearest_float)(v) for v in value.flat], dtype=object)
             kept = kept.reshape(value.shape)
             value = kept if whole else kept.astype(np.float64)
         results[name] = bound.origin.restore(finished(value, flow[name].dtype))
     return results
+
+
+def _nearest_integer(value: Any) -> int:
+    """An exact number as an integer; an infinity, which an extremum of nothing is, as the end of int64."""
+    if isinstance(value, Fraction) or np.isfinite(float(value)):
+        return round(value)
+    return LARGEST if value > 0 else -LARGEST - 1
 
 
 def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:

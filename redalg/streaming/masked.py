@@ -26,9 +26,9 @@ Masked = tuple[tuple[str, Node], ...]  # output -> Boolean node over state parts
 
 def with_masked(spec: Spec, plan: Plan) -> tuple[Plan, Masked]:
     """The plan with the slots the conditions need beside its own, and the condition of each output that has one."""
-    if not spec.empty or not plan.passes:
-        return plan, ()
     conditions = {name: masked_row(spec.outputs[name]) for name in spec.empty}
+    if not conditions or not plan.passes:
+        return plan, tuple((name, c) for name, c in conditions.items() if c is not FALSE)
     nested = {name: c for name, c in conditions.items() if _is_nested(c, plan.axis)}
     over_state: dict[str, Node] = {}
     if nested:

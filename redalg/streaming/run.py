@@ -14,6 +14,7 @@ from redalg.numeric.out import by_output, received
 from redalg.streaming import checks, results
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.machine import Machine, array_kind, machine_for
+from redalg.streaming.masked import with_masked
 from redalg.streaming.results import real_dtype
 from redalg.streaming.snapshot import Snapshot, new_axes
 
@@ -108,7 +109,8 @@ def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     bound = bind(form.spec, arrays, where=WHERE)
     kinds = given({name: array_kind(dtype) for name, dtype in bound.dtypes.items()})
     numbers = frozenset(given({name: dtype for name, dtype in bound.dtypes.items() if isinstance(dtype, type)}))
-    machine = machine_for(form.plan, (), kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
+    plan, masked = with_masked(form.spec, form.plan)
+    machine = machine_for(plan, masked, kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
     sizes = {**bound.sizes, **dict(new_axes(form.plan))}
     dtypes = result_dtypes(form.spec, bound)
     with np.errstate(all="ignore"):

@@ -109,6 +109,32 @@ def test_kernels_leave_short_lists_to_numpy() -> None:
         np.testing.assert_allclose(run(x=x), ra.reference(form.spec, x=x), rtol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "output", ["sum[j](where({}, 1, 0))", "max[j](where({}, index[j]/2, -oo))", "all[j](index[j] > 0)"]
+)
+@pytest.mark.parametrize("condition", ["index[j] > index[i] + 1", "index[j]*index[i] > 2"])
+def test_values_of_empty_rows_where_no_tensor_is_reduced(condition: str, output: str) -> None:
+    spec = ra.parse(f"tensors x[i,j]; empty y = 1; return y = {output.format(condition)}")
+    form = ra.derive_incremental(spec)
+    for length in (0, 1, 2, 4):
+        x = np.zeros((3, length))
+        wanted = ra.reference(spec, x=x)
+        for target in ("numpy", "cpu"):
+            np.testing.assert_array_equal(form.compile(target)(x=x), wanted)
+
+
+@pytest.mark.parametrize("output", ["-v", "v - x[j]", "3*v", "floor(v)", "maximum(v, 2)"])
+def test_lists_that_are_not_full_keep_their_digits(output: str) -> None:
+    """Beside -oo, which is no integer, integers beyond 2^53 are not rounded by the definition."""
+    spec = ra.parse(f"v = topk[j:3:t](x[j]).values; return y = {output}")
+    for large in (2**53 + 1, 2**56 - 3):
+        exact = ra.reference(spec, x=np.array([large, 3]), exact=True)
+        found = ra.reference(spec, x=np.array([large, 3]))
+        finite = np.array([abs(float(v)) < 2**63 for v in exact.flat]).reshape(exact.shape)
+        if found.dtype.kind == "i":
+            assert [int(v) for v in found[finite]] == [int(v) for v in exact[finite]]
+
+
 @pytest.mark.parametrize("factor", ["max[j](z[j])", "sum[j](abs(z[j]))", "(c + min[j](z[j]))"])
 @pytest.mark.parametrize("element", ["index[j]*{}", "z[j]*{}", "(z[j] - 1)*{}", "z[j] + {}", "-z[j]*{}"])
 def test_lists_that_a_stage_value_scales_end_as_lists_do(element: str, factor: str) -> None:
