@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph.formats import FLOATS, INTEGERS, FloatFormat
+from redalg.numeric.integers import fitted
 
 
 def cast_array(x: Any, name: str) -> Any:
@@ -20,6 +21,8 @@ def cast_array(x: Any, name: str) -> Any:
         if x.dtype.kind in "iu":
             bounds = np.iinfo(x.dtype)
             return np.clip(x, max(low, int(bounds.min)), min(high, int(bounds.max)))
+        if x.dtype == object:  # Python's integers
+            return fitted(np.asarray(np.clip(x, low, high), dtype=object))
         return np.clip(np.rint(x), low, high).astype(x.dtype)
     form = FLOATS[name]
     if form.bits >= np.finfo(x.dtype).nmant and form.least_exponent <= np.finfo(x.dtype).minexp:

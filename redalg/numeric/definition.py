@@ -154,7 +154,7 @@ def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
         value = within(value, "a result", "the computation") if whole else np.asarray(as_float(value, np.float64))
     if value.dtype.kind == "f" and dtype.kind in "iu":
         return _whole(value, dtype)
-    if value.dtype.kind in "iu" and dtype.kind in "iu" and dtype.itemsize < 8:
+    if value.dtype.kind in "iu" and dtype.kind in "iu" and dtype != np.int64:
         wide, narrow = np.iinfo(np.int64), np.iinfo(dtype)
         result = np.asarray(value.astype(dtype))
         result[value == wide.min] = narrow.min
@@ -175,7 +175,7 @@ def _whole(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
         within(np.array([int(v) if np.isfinite(v) else 0 for v in value.flat], object), "a result", "the computation")
     ends = np.iinfo(dtype)
     with np.errstate(all="ignore"):
-        result = np.asarray(np.rint(value).astype(dtype))
+        result = np.asarray(np.rint(np.where(np.isfinite(value), value, 0)).astype(np.int64).astype(dtype))
     result[value == np.inf], result[np.isneginf(value) | np.isnan(value)] = ends.max, ends.min
     return result
 

@@ -65,6 +65,8 @@ def _elementwise(
     def run(a: Any, b: Any) -> Any:
         if not _is_array(a, b):
             return number(int(a), int(b))
+        if _is_float(a) or _is_float(b):
+            return ufunc(*_floats(a, b))
         one, other = ends(a), ends(b)
         low, high = bound(one, other)
         # An operand that int64 does not hold may give a result that it does: 0 times a number.
@@ -97,6 +99,8 @@ def _extremum(ufunc: np.ufunc, number: Callable[[int, int], int]) -> Callable[[A
     def run(a: Any, b: Any) -> Any:
         if not _is_array(a, b):
             return number(int(a), int(b))
+        if _is_float(a) or _is_float(b):
+            return ufunc(*_floats(a, b))
         return fitted(ufunc(_wide(a), _wide(b))) if _objects(a, b) else ufunc(a, b)
 
     run.__name__ = run.__qualname__ = ufunc.__name__
@@ -116,6 +120,8 @@ CHECKED: dict[Any, Callable[[Any, Any], Any]] = {
 
 def select(condition: Any, then: Any, other: Any) -> Any:
     """One of two integers each, by a condition."""
+    if _is_float(then) or _is_float(other):
+        return np.where(condition, *_floats(then, other))
     if not _objects(then, other):
         return np.where(condition, then, other)
     return fitted(np.where(condition, *(np.asarray(_wide(v), dtype=object) for v in (then, other))))
@@ -161,12 +167,24 @@ def contracts(a: Array, b: Array, terms: int) -> bool:
 
 
 def quotient(above: Any, below: Any) -> Any:
-    """Two integers divided in float64 with one rounding; c/0 is infinite and 0/0 NaN."""
+    """Two integers divided in float64 with one rounding; c/0 is infinite and 0/0 NaN. Those beside -oo are floats."""
+    if any(_is_float(v) for v in (above, below)):
+        with np.errstate(all="ignore"):
+            return np.true_divide(*_floats(above, below)).astype(np.float64)
     small = magnitude(above) <= EXACT and magnitude(below) <= EXACT
     if small and not any(v.dtype == object for v in (above, below) if _is_array(v)):
         with np.errstate(all="ignore"):
             return np.true_divide(above, below)
     return _QUOTIENT(above, below).astype(np.float64) if _is_array(above, below) else _ratio(above, below)
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.floating) and x.dtype.kind == "f"
+
+
+def _floats(*values: Any) -> list[Any]:
+    """Integers beside -oo, which a list has that is not full, in the widest floats."""
+    return [as_float(v, np.longdouble) for v in values]
 
 
 def _is_array(*values: Any) -> bool:

@@ -125,13 +125,15 @@ def unfilled(values: Array, places: Array) -> Array:
     >>> unfilled(np.array([3, np.iinfo(np.int64).min]), np.array([0, -1])).astype(float).tolist()
     [3.0, -inf]
     """
-    if values.dtype.kind not in "iu" or not (nothing := places < 0).any():
+    if values.dtype.kind not in "iuO" or not (nothing := places < 0).any():
         return values
     wide = np.longdouble if np.finfo(np.longdouble).nmant >= 63 else np.float64
     floats = np.where(nothing, -np.inf, values.astype(wide))
+    if values.dtype == object:  # beyond int64, where every result is
+        return floats
     with np.errstate(invalid="ignore"):
         same = floats.astype(values.dtype) == values
-    return floats if same[~nothing].all() else values
+    return floats if (same | nothing).all() else values
 
 
 def reduce_last(kind: str, x: Array) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 
 from redalg.graph.formula import operation
 from redalg.graph.masked import is_statistic, masked_exponent, split_exponent
-from redalg.graph.node import Levels, Node, is_inverse, rename_axes, state, walk
+from redalg.graph.node import NEG_INF, ZERO, Levels, Node, is_inverse, rename_axes, state, walk
 from redalg.graph.plan import key
 from redalg.numeric import integers
 from redalg.numeric.arithmetic import COMPARE, SPECIAL
@@ -254,6 +254,8 @@ class Builder(Registers):
 
     def _where(self, node: Node) -> Value:
         c, then, other = (self.value(a) for a in node.args)
+        if node.args[1] is NEG_INF and other.kind == "i" and _is_negative(node.args[0]):
+            return self.step(kernels.listed, "i", other, self.value(node.args[0].args[0]), dtype=self.dtype("f"))
         if not node.is_boolean:
             then, other = self.unified([then, other])
         kind = widest((then.kind, other.kind))
@@ -421,6 +423,11 @@ def long_chain(node: Node, known: Container[Node]) -> list[Node]:
     """The exponentials inside one, innermost first, where they are too many to be emitted by recursion."""
     inner = [n for n in walk(*node.args, done=known) if n.op == "exp"] if node.op == "exp" else []
     return inner if len(inner) > NESTED else []
+
+
+def _is_negative(condition: Node) -> bool:
+    """Whether it says that an entry of a list is not there: its position is less than 0."""
+    return condition.op == "lt" and condition.args[1] is ZERO and condition.args[0].op in ("state", "reduce")
 
 
 def _is_list(node: Node) -> bool:

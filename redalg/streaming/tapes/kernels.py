@@ -10,7 +10,7 @@ import numpy as np
 
 from redalg.numeric.casts import cast_array
 from redalg.numeric.integers import LARGEST, as_array, as_float, multiply, quotient
-from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k
+from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k, unfilled
 
 Array = Any
 
@@ -133,7 +133,8 @@ def chosen(condition: Any, then: Any, other: Any, dtype: type) -> Any:
 
 def cast_to(x: Any, name: str, dtype: type) -> Any:
     """Rounded to a format, and held in the dtype that is calculated in."""
-    return cast_array(np.asarray(x, dtype), name)
+    held = np.asarray(x)
+    return cast_array(held if held.dtype == object and dtype is np.int64 else held.astype(dtype, copy=False), name)
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -196,6 +197,15 @@ def top_over(x: Array, k: int, axes: tuple[int, ...], target: int) -> tuple[Arra
     """Both lists of a top-k, the new dimension at the layout's place for it."""
     values, indices = top_k(_last(x, axes), k)
     return _place(values, axes, target), _place(indices, axes, target)
+
+
+def listed(values: Any, places: Any, dtype: type) -> Any:
+    """Integers where a list has entries, and -oo beside them: in floats that hold them, if there are such."""
+    values, places = np.asarray(values), np.asarray(places)
+    found = unfilled(values, places)
+    if found is not values or not (places < 0).any():
+        return found
+    return np.where(places < 0, -np.inf, values if values.dtype.kind == "f" else as_float(values, dtype))
 
 
 def _place(values: Array, axes: Sequence[int], target: int) -> Array:
