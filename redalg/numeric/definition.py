@@ -158,7 +158,7 @@ def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
         wide, narrow = np.iinfo(np.int64), np.iinfo(dtype)
         result = np.asarray(value.astype(dtype))
         result[value == wide.min] = narrow.min
-        result[value == wide.max] = narrow.max
+        result[(value == wide.max) & (dtype != np.uint64)] = narrow.max
         return result
     with np.errstate(all="ignore"):
         if value.dtype.kind == "c" and dtype.kind != "c":

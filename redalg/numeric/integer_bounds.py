@@ -187,7 +187,7 @@ def decisive(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
     compared = {n for n in kinds if n.op in COMPARISONS and any(kinds[a].kind == "f" for a in n.args)}
     below = walk(*compared, *(n for n in kinds if n.op in _ROUNDS))
     met = (a for n in below if n in compared or kinds[n].kind == "f" for a in n.args if kinds[a].kind == "i")
-    return frozenset(a for a in met if any(leaf.op == "tensor" for leaf in walk(a)))
+    return frozenset(a for a in met if any(leaf.op in ("tensor", "state") for leaf in walk(a)))
 
 
 def _calculates(n: Node) -> bool:

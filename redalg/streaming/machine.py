@@ -16,8 +16,10 @@ import numpy as np
 from redalg.graph.node import Node, walk
 from redalg.graph.plan import COUNT, Output, PassPlan, Plan, given
 from redalg.numeric.definition import finished, with_empty
+from redalg.numeric.dtypes import flows
+from redalg.numeric.integer_bounds import decisive
 from redalg.streaming.masked import Masked
-from redalg.streaming.program import Program
+from redalg.streaming.program import DTYPES, Program
 from redalg.streaming.remember import Remember
 from redalg.streaming.state import Found, State, in_range, wider
 from redalg.streaming.tapes.build import Builder
@@ -65,6 +67,22 @@ class Machine:
         real = wider(self.real) if rounds else None
         same = self.plan, self.masked, self.kinds, self.numbers
         return None if real is None else Machine(*same, real, self.layout, self.exact)
+
+    @cached_property
+    def longer(self) -> Machine | None:
+        """The same with 64 bits of mantissa, which hold every integer of int64; None where floats have fewer."""
+        if self.real.itemsize != 8 or np.finfo(np.longdouble).nmant < 63:
+            return None
+        same = self.plan, self.masked, self.kinds, self.numbers
+        return Machine(*same, np.dtype(np.longdouble), self.layout, self.exact)
+
+    @cached_property
+    def settles(self) -> tuple[bool, bool]:
+        """Whether results are decided by floats that integers become, and whether one is calculated in floats."""
+        last = self.program(len(self.plan.passes) - 1)
+        dtypes = {name.removeprefix("given:"): DTYPES[kind] for name, kind in last.kinds.items()}
+        found = flows([o.guarded for o in self.plan.outputs], dtypes | {COUNT.attr.name: DTYPES["i"]})
+        return bool(decisive(found)), any(found[o.guarded].kind == "f" for o in self.plan.outputs)
 
     def program(self, number: int) -> Program:
         """The program of pass `number`; the kinds of exports are those the passes before it produce."""

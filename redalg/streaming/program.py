@@ -51,7 +51,7 @@ from redalg.streaming.tapes.build import Bound, Builder, monoid_combine
 from redalg.streaming.tapes.tape import Tape
 
 SHOWING = frozenset({"add", "mul", "where", "abs"})  # as large as one of their arguments, or larger
-_DTYPES = {"b": np.dtype(bool), "i": np.dtype(np.int64), "f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
+DTYPES = {"b": np.dtype(bool), "i": np.dtype(np.int64), "f": np.dtype(np.float64), "c": np.dtype(np.complex128)}
 VANISHING = frozenset(f.name for f in FUNCTIONS.values() if "0" in (f.low, f.high) and not f.exact)
 
 
@@ -143,7 +143,7 @@ class Program:
     @cached_property
     def decides(self) -> bool:
         """Whether integers are made floats that something is decided by."""
-        dtypes = {name.removeprefix("given:"): _DTYPES[kind] for name, kind in self.given.items()}
+        dtypes = {name.removeprefix("given:"): DTYPES[kind] for name, kind in self.given.items()}
         return "i" in self.given.values() and bool(decisive(flows(self._lifted, dtypes)))
 
     @property

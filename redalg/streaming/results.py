@@ -16,10 +16,11 @@ from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
+from redalg.numeric.integers import EXACT, magnitude
 from redalg.numeric.reductions import unfilled
 from redalg.streaming.machine import Machine, ranged
 from redalg.streaming.passes import applied, exported
-from redalg.streaming.state import State, fitting
+from redalg.streaming.state import State, fitting, widen
 from redalg.streaming.tapes.tape import Array
 
 if TYPE_CHECKING:
@@ -70,6 +71,22 @@ def read(a: Accumulator) -> State | None:
     return replace(state, parts=parts | {v: unfilled(parts[v], parts[at]) for v, at in lists}) if lists else state
 
 
+def _deciding(a: Accumulator, machine: Machine, state: State, arrays: Mapping[str, Any]) -> tuple[Machine, State]:
+    """What results are computed by, and of: with 64 bits of mantissa, where integers that float64 does not hold are
+    compared or rounded, and where a result is an integer that is calculated in floats."""
+    if state.wide or not any(x.dtype.kind in "iuO" for x in state.parts.values()):
+        return machine, state
+    decided, whole = machine.settles
+    longer = whole and any(dtype.kind in "iu" for dtype in output_dtypes(a).values())
+    if not longer and not (decided and any(map(_is_far, (*state.parts.values(), *arrays.values())))):
+        return machine, state
+    return (machine, state) if machine.longer is None else (machine.longer, widen(state))
+
+
+def _is_far(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind in "iuO" and magnitude(x) > EXACT
+
+
 def totals(a: Accumulator) -> Any:
     """The outputs without the axis."""
     wanted = [o for o in a._layout.plan.outputs if not o.keeps_axis]
@@ -79,8 +96,8 @@ def totals(a: Accumulator) -> Any:
     state = read(a)
     if state is None:
         return _of_nothing(a, [o.name for o in wanted])
-    machine = a._machine(a._now.dtypes)
     env, sizes = {**given(a._bound.arrays), **a._now.exports}, a._now.sizes
+    machine, state = _deciding(a, a._machine(a._now.dtypes), state, env)
     found = ranged(machine, state, lambda m, s: m.totals.tape.run({**env, **s.parts, COUNT.attr.name: s.n}, sizes))
     return _returned(a, machine.totals.finished(found, output_dtypes(a)))
 
@@ -128,8 +145,8 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
         flows = _flows(a.form.spec, tuple(kinds.items()))
         return _returned(a, {o.name: np.empty(nothing[o.name].shape, flows[o.name].dtype) for o in wanted})
     machine = a._machine(found.dtypes if a._now.dtypes is None else a._now.dtypes)
-    source = machine.wide if state.wide else machine
-    assert source is not None
+    machine, state = _deciding(a, machine, state, {**a._bound.arrays, **a._now.exports, **found.arrays})
+    source = (machine.wide or machine) if state.wide else machine
     sizes, dtypes = {**a._now.sizes, **found.sizes}, output_dtypes(a)
     stretch = a._stretch(found.arrays, sizes, start // max(1, a._layout.inner(sizes)))
     return _returned(a, applied(source.rows, stretch, state, dtypes))
