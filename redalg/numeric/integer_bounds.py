@@ -47,7 +47,7 @@ class Integers:
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
         self._lists = _lists(held)
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
-        rounded = decisive(kinds)
+        rounded = decisive(kinds) | (_floated(nodes, held, plan) if plan and held is not kinds else frozenset())
         read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
         self._busy = frozenset(busy)
@@ -188,6 +188,14 @@ def decisive(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
     below = walk(*compared, *(n for n in kinds if n.op in _ROUNDS))
     met = (a for n in below if n in compared or kinds[n].kind == "f" for a in n.args if kinds[a].kind == "i")
     return frozenset(a for a in met if any(leaf.op in ("tensor", "state") for leaf in walk(a)))
+
+
+def _floated(nodes: Sequence[Node], held: Mapping[Node, Flow], plan: Plan) -> frozenset[Node]:
+    """The integers that become floats in a plan's results which are integers: positions with a guard, k farthest."""
+    outputs = _of_plan(plan)[-len(plan.outputs) :]
+    found = [b for a, b in zip(nodes, outputs, strict=False) if held[a].kind == "i" and held[b].kind == "f"]
+    met = (a for n in walk(*found) if held[n].kind == "f" for a in n.args if held[a].kind == "i")
+    return frozenset(a for a in met if any(leaf.op == "tensor" for leaf in walk(a)))
 
 
 def _calculates(n: Node) -> bool:

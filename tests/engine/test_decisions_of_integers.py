@@ -51,3 +51,36 @@ def test_they_are_decided_exactly(condition: str, taken: str, c: int, data: st.D
         found.append(parts.result())
     expected = ra.reference(form.spec, **arrays)
     assert found == [expected] * 4, (text, arrays)
+
+
+RESULTS = [
+    "where(sum[j](k[j])/{c} > w + 1/4, 1, 0)",
+    "sum[j](k[j])/{c} == floor(sum[j](k[j])/{c})",
+    "where(w/{c} < max[j](k[j]) - 1/2, max[j](k[j]), 0)",
+    "where(sum[j](k[j]) < {c}*x + 1/2, 1, 0)",
+    "where(max[j](k[j]) < x, min[j](k[j]), 1)",
+    "topk[j:2:t](abs(k[j] - {c}*w)).values",
+    "topk[j:3:t](abs(k[j] - min[j](k[j]))).values",
+    "floor(sum[j](k[j])/{c}) - floor(w/{c})",
+]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="NumPy has no floats that hold int64")
+@given(st.sampled_from(RESULTS), st.sampled_from([2, 3, 7]), st.data())
+@examples(150)
+def test_results_are_decided_exactly(result: str, c: int, data: st.DataObject) -> None:
+    """Conditions on sums and extrema, what is rounded of them, and integers that pass through floats."""
+    form = form_of_text(f"return y = {result.format(c=c)}")
+    near = st.builds(lambda e, d: 2**e + d, st.sampled_from([0, 3, 52, 53, 54, 58]), st.integers(-3, 5))
+    k = np.array(data.draw(st.lists(near, min_size=1, max_size=4)), np.int64)
+    w = data.draw(st.sampled_from([int(k.sum()), int(k.max()), 0])) + data.draw(st.integers(-2, 2))
+    every = {"k": k, "w": np.array(w), "x": np.array(float(w))}
+    given = {d.name: every[d.name] for d in form.spec.tensors}
+    bound = {name: x for name, x in given.items() if name != "k"}
+    parts = [form.accumulator(**bound) for _ in range(2)]
+    cut = data.draw(st.integers(0, len(k)))
+    parts[0].update(k=k[:cut])
+    parts[1].update(k=k[cut:])
+    expected = ra.reference(form.spec, **given)
+    for found in (form.compile("numpy")(**given), form.compile("cpu")(**given), (parts[0] + parts[1]).result()):
+        np.testing.assert_array_equal(found, expected)
