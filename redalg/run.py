@@ -101,13 +101,18 @@ class OnHost:
         self._without: set[frozenset[Any]] = set()  # dtypes that were refused
 
     def __call__(self, /, **arrays: Any) -> Any:
-        """Raises: RedalgError where NumPy refuses the call, too."""
+        """Raises: RedalgError where NumPy refuses the call, too; its note is why kernels did."""
         if not self._without or _dtypes(arrays) not in self._without:
             try:
                 return self._kernels(**arrays)
-            except RedalgError:
+            except RedalgError as refused:
                 self._numpy = self._numpy or self._form.compile("numpy")
-                found = self._numpy(**arrays)
+                try:
+                    found = self._numpy(**arrays)
+                except RedalgError as again:
+                    if str(again) != str(refused):
+                        again.add_note(f"The kernels refused it, too:\n{refused}")
+                    raise
                 self._without.add(_dtypes(arrays))
                 return found
         return self._numpy(**arrays)

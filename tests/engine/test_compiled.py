@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.engine.passes import derive_plan
+from redalg.run import OnHost
 from redalg.testing.generator import generate
+from tests.support.forms import form_of_text
 from tests.support.profiles import examples
 
 
@@ -173,3 +175,17 @@ def test_what_does_not_fit_is_refused(form: ra.Form, arguments: dict[str, object
 def test_an_unknown_schedule_is_refused(form: ra.Form) -> None:
     with pytest.raises(ra.RedalgError, match="schedule"):
         form.compile("numpy", schedule="split-k")
+
+
+def test_where_kernels_and_numpy_refuse_a_call_both_reasons_are_told() -> None:
+    form = form_of_text("return y = topk[j:2:t](x[i,j]).values - x[i,j]")
+    run = OnHost(form)
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(run(x=x), ra.reference(form.spec, x=x))  # kernels write no list for every element
+    with pytest.raises(ra.RedalgError, match="dimensions") as refused:
+        OnHost(form)(x=x[0])
+    assert not getattr(refused.value, "__notes__", [])  # one reason
+    products = form_of_text("v = topk[j:2:t](x[i,j]).values; return y = v*x[i,j]**2")
+    with pytest.raises(ra.RedalgError, match="beyond int64") as refused:
+        OnHost(products)(x=np.full((1, 2), 2**62))
+    assert "along t and the streamed axis" in refused.value.__notes__[0]
