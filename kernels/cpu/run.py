@@ -235,7 +235,7 @@ def _raw(given: Any, array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     if isinstance(given, np.ndarray) and given.dtype.name in BITS:
-        return plain(given)
+        return plain(np.asarray(given))
     return plain(array)
 
 
