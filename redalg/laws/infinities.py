@@ -77,8 +77,6 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
         conditions = [(c, c.axes - outer | bound[t]) for c, t in _finite_elements(node, axis, among)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes - outer | bound[v]) for v in values]
-    if POLES in among:
-        conditions += [(c, c.axes - outer | bound[u]) for c, u in _defined_elements(node, axis)]
     if DIVISORS in among:
         conditions += [(c, c.axes - outer | bound[u]) for c, u in _away_from_poles(node, axis, level, held_ones)]
     whole = g.logical("and", *(_over(c, axes) for c, axes in conditions))
@@ -143,7 +141,8 @@ def _defined_elements(node: Node, axis: tuple[str, ...]) -> list[tuple[Node, Nod
 
 def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[tuple[Node, Node]]:
     tensors = [t for t in _numbers(node) if t.attr.name in among]
-    return [(g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t), t) for t in tensors]
+    found = [(g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t), t) for t in tensors]
+    return found + (_defined_elements(node, axis) if POLES in among else [])
 
 
 def _usable(value: Node, level: int) -> Node:

@@ -7,7 +7,7 @@ their dtypes and the lengths of their axes, or by the largest magnitudes in its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -47,15 +47,11 @@ class Integers:
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
         self._lists = _lists(held)
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
-        rounded = decisive(kinds) | (_floated(nodes, held, plan) if plan and held is not kinds else frozenset())
+        rounded = decisive(kinds) | _floated(nodes, held, plan)
         read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
         self._busy = frozenset(busy)
-        # What is subtracted from a float is centred there, where a rounding of the integer would be all that is left.
-        beside = {a for n in kinds if n.op == "add" and kinds[n].kind in "fc" for a in n.args if kinds[a].kind == "i"}
-        self._beside = {
-            a: EXACT for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))
-        } | dict.fromkeys(rounded, DECISIVE)
+        self._beside = dict.fromkeys(_centred(kinds, read), EXACT) | dict.fromkeys(rounded, DECISIVE)
 
     def certain(self, sizes: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> bool:
         """Whether they fit whatever the arrays hold. `numbers`: the magnitudes of numbers, if they are known."""
@@ -190,10 +186,17 @@ def decisive(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
     return frozenset(a for a in met if any(leaf.op in ("tensor", "state") for leaf in walk(a)))
 
 
-def _floated(nodes: Sequence[Node], held: Mapping[Node, Flow], plan: Plan) -> frozenset[Node]:
+def _centred(kinds: Mapping[Node, Flow], read: Container[str]) -> list[Node]:
+    """What is subtracted from a float is centred there, where a rounding of the integer would be all that is left."""
+    beside = {a for n in kinds if n.op == "add" and kinds[n].kind in "fc" for a in n.args if kinds[a].kind == "i"}
+    return [a for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))]
+
+
+def _floated(nodes: Sequence[Node], held: Mapping[Node, Flow], plan: Plan | None) -> frozenset[Node]:
     """The integers that become floats in a plan's results which are integers: positions with a guard, k farthest."""
-    outputs = _of_plan(plan)[-len(plan.outputs) :]
-    found = [b for a, b in zip(nodes, outputs, strict=False) if held[a].kind == "i" and held[b].kind == "f"]
+    outputs = _of_plan(plan)[-len(plan.outputs) :] if plan is not None else []
+    pairs = ((a, b) for a, b in zip(nodes, outputs, strict=False) if b in held)
+    found = [b for a, b in pairs if held[a].kind == "i" and held[b].kind == "f"]
     met = (a for n in walk(*found) if held[n].kind == "f" for a in n.args if held[a].kind == "i")
     return frozenset(a for a in met if any(leaf.op == "tensor" for leaf in walk(a)))
 

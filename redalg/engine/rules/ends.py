@@ -135,7 +135,7 @@ class Ends(Quantifiers):
 
     def has_values(self, body: Node) -> bool:
         """Whether a map has a value at every element: it is NaN outside its domain, and what is inside of it is not."""
-        domain = FUNCTIONS[body.op].domain
+        domain = FUNCTIONS[body.op].domain if body.op in FUNCTIONS else ""
         return not domain or domain in ("positive", "above_minus_one") and self.signs.nonnegative(body.args[0])
 
     def _run_of(self, body: Node) -> Course:

@@ -155,17 +155,26 @@ class Puller(Ranked):
         if not s & NEG or (e.attr > 0 and e.attr.denominator == 1 and e.attr.numerator % 2):
             self.trace.rule("a monotone power is pulled out")
             return g.power(self.extremum(kind if e.attr > 0 else OPPOSITE[kind], base, mask, nan), e)
-        if e.attr.denominator != 1 and (nan or e.attr < 0):
-            raise CannotPull(body, "a root may have no value at an element")
-        if e.attr.denominator != 1 and kind == "min":  # NaN below 0, as that of the minimum is
-            return g.power(self.extremum(kind, base, mask, nan), e)
+        if e.attr.denominator != 1:
+            return self._ext_root(kind, body, mask, nan)
         if e.attr > 0 and not s & POS:
             return g.power(self.extremum(OPPOSITE[kind], base, mask, nan), e)
         if e.attr > 0 and kind == "max":
-            self.trace.rule("a power is decided by both extrema")
+            self.trace.rule("an even power is decided by both extrema")
             ends = [g.power(self.extremum(k, base, mask, nan), e) for k in ("max", "min")]
             return g.extremum("maximum", *ends)
         raise CannotPull(body, "the minimum of an even power, or a reciprocal whose sign is not known")
+
+    def _ext_root(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        """NaN below 0, as that of the minimum is."""
+        base, e = body.args
+        if nan or e.attr < 0:
+            raise CannotPull(body, "a root may have no value at an element")
+        self.trace.rule("a root of the minimum tells of what has none")
+        least = g.power(self.extremum("min", base, mask, nan), e)
+        return (
+            least if kind == "min" else g.extremum("maximum", g.power(self.extremum("max", base, mask, nan), e), least)
+        )
 
     def _ext_abs(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
         t = body.args[0]
@@ -238,11 +247,9 @@ class Puller(Ranked):
         """(g, direction, φ) with body = φ(g), φ (strictly) increasing (+1) or decreasing (-1) and g element-only."""
         self.ordered(body)
         fact = FUNCTIONS.get(body.op)
-        partial = fact is not None and not self.has_values(body)
-        if not self.scope.uses(body) and self.scope.varies(body):
-            if top or partial or fact is None or not fact.direction or not fact.strict:
-                return body, 1, lambda v: v
-        if partial:
+        if not self.scope.uses(body) and self.scope.varies(body) and (top or not self._turns(body)):
+            return body, 1, lambda v: v
+        if not self.has_values(body):
             raise CannotPull(body, f"{body.op} may have no value at an element")
         if fact is not None and fact.direction and (fact.strict or not strict):
             inner, d, phi = self.chain(body.args[0], strict)
@@ -252,6 +259,11 @@ class Puller(Ranked):
         if found is None:
             raise CannotPull(body, f"{body.op} is not {'strictly ' if strict else ''}monotone here")
         return found
+
+    def _turns(self, body: Node) -> bool:
+        """Whether elements are in the order, or the opposite one, of what a map is of."""
+        fact = FUNCTIONS.get(body.op)
+        return fact is not None and bool(fact.direction) and fact.strict and self.has_values(body)
 
     def _chain_add(self, body: Node, strict: bool) -> Chain:
         varying, fixed = self._one_varying(body, g.add, g.sub)
