@@ -77,12 +77,13 @@ class Machine:
         return Machine(*same, np.dtype(np.longdouble), self.layout, self.exact)
 
     @cached_property
-    def settles(self) -> tuple[bool, bool]:
-        """Whether results are decided by floats that integers become, and whether one is calculated in floats."""
+    def settles(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether results are decided by floats that integers become, and which results are calculated in floats."""
         last = self.program(len(self.plan.passes) - 1)
         dtypes = {name.removeprefix("given:"): DTYPES[kind] for name, kind in last.kinds.items()}
         found = flows([o.guarded for o in self.plan.outputs], dtypes | {COUNT.attr.name: DTYPES["i"]})
-        return bool(decisive(found)), any(found[o.guarded].kind == "f" for o in self.plan.outputs)
+        floats = tuple(o.name for o in self.plan.outputs if found[o.guarded].kind == "f")
+        return bool(decisive(found)), floats
 
     def program(self, number: int) -> Program:
         """The program of pass `number`; the kinds of exports are those the passes before it produce."""

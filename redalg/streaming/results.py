@@ -76,9 +76,9 @@ def _deciding(a: Accumulator, machine: Machine, state: State, arrays: Mapping[st
     compared or rounded, and where a result is an integer that is calculated in floats."""
     if state.wide or not any(x.dtype.kind in "iuO" for x in state.parts.values()):
         return machine, state
-    decided, whole = machine.settles
-    longer = whole and any(dtype.kind in "iu" for dtype in output_dtypes(a).values())
-    if not longer and not (decided and any(map(_is_far, (*state.parts.values(), *arrays.values())))):
+    decided, floats = machine.settles
+    whole = any(name in floats and dtype.kind in "iu" for name, dtype in output_dtypes(a).items())
+    if not whole and not (decided and any(map(_is_far, (*state.parts.values(), *arrays.values())))):
         return machine, state
     return (machine, state) if machine.longer is None else (machine.longer, widen(state))
 
