@@ -96,7 +96,7 @@ class Vjp(_Derivative):
     >>> spec = ra.parse("m = max[j](x[j]); return lse = m + log(sum[j](exp(x[j] - m)))")
     >>> g = spec.vjp()
     >>> print(g.specs["x"])
-    tensors x[j], grad_lse, max1, sum1; grad_x = grad_lse * exp(x[j] - max1) / sum1; dtype grad_x = x; return grad_x
+    tensors x[j], grad_lse, sum1 nonnegative, max1; grad_x = grad_lse * exp(x[j] - max1) / sum1; dtype grad_x = x; return grad_x
     >>> g(x=np.array([0.0, 0.0]), cotangents={"lse": 1.0}, target="numpy")
     {'x': array([0.5, 0.5])}
     """
@@ -305,10 +305,11 @@ class Vjp(_Derivative):
         2 proved
         """
         seeds = {n: g.tensor(t, self.spec.output_axes[n]) for n, t in self.cotangents.items()}
-        axes = {n: self.wrt[n].axes for n in _met(self.spec, self.wrt)}
-        found = {n: self.specs[n].outputs[f"grad_{n}"] if n in self.specs else None for n in axes}
+        axes, read = {n: self.wrt[n].axes for n in _met(self.spec, self.wrt)}, {s.leaf: s.unsigned for s in self._saved}
+        stated = {n: own.outputs[f"grad_{n}"] for n, own in self.specs.items()}
+        found = {n: g.substitute(stated[n], read) if n in stated else None for n in axes}
         filled = [n for n, own in self.specs.items() if f"grad_{n}" in own.empty]
-        saved = [(s.leaf, s.node) for s in self._saved]
+        saved = [(s.unsigned, s.node) for s in self._saved]
         reduced = self._stages.reduced
         return certified(Stated(REVERSE, self.spec, reduced, seeds, axes, found, filled, saved, self.assumed))
 

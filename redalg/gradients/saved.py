@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
+from redalg.algebra.signs import NEG, POS, Signs
 from redalg.engine.normalise import axes_of
+from redalg.gradients.sums import EXTREMA
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.language.spec import Spec
@@ -23,6 +25,12 @@ class Saved:
     name: str
     node: Node
     leaf: Node
+
+    @property
+    def unsigned(self) -> Node:
+        """The leaf by its kind alone: a certificate proves no sign, and needs none."""
+        words = self.leaf.attr.domain
+        return self.leaf if "integer" in words else g.tensor(self.leaf.attr.name, self.leaf.attr.axes, words & {"bool"})
 
 
 class Stages:
@@ -44,7 +52,7 @@ class Stages:
         for name, node in self.spec.outputs.items():
             if not node.is_boolean and any(n.op == "reduce" for n in g.walk(node)):
                 leaf = self.fresh(name) if name in self.tensors else name
-                made = Saved(name, node, g.tensor(leaf, self.spec.output_axes[name]))  # as the forward pass orders them
+                made = Saved(name, node, g.tensor(leaf, self.spec.output_axes[name], _domain(node)))  # as it is ordered
                 found[node] = self.saved.setdefault(node, made)
         return found
 
@@ -108,9 +116,21 @@ class Stages:
 
 
 def _domain(n: Node) -> tuple[str, ...]:
+    """What is known of a value: its kind, or its sign, also where reductions have no element and numbers underflow."""
     if n.is_boolean:
         return ("bool",)
-    return ("integer",) if n.op == "reduce" and n.attr.kind in g.POSITIONS else ()
+    if n.op == "reduce" and n.attr.kind in g.POSITIONS:
+        return ("integer",)
+    vague = {m: g.state(f"any{k}", sorted(m.axes), _vague(m)) for k, m in enumerate(g.walk(n)) if _vague(m) is not None}
+    sign = Signs((), limits=True).of(g.substitute(n, vague, raw=True))
+    return ("positive",) if sign == POS else () if sign & NEG else ("nonnegative",)
+
+
+def _vague(n: Node) -> tuple[str, ...] | None:
+    """The domain of a value that need not have the sign of what it is made of; None for every other."""
+    if n.op == "reduce" and n.attr.kind in EXTREMA:
+        return ()
+    return ("nonnegative",) if n.op == "size" or n.op == "tensor" and "positive" in n.attr.domain else None
 
 
 def _bare(product: Node) -> Node:
