@@ -21,6 +21,9 @@ from typing import Any, Protocol
 jax: Any = importlib.import_module("jax") if importlib.util.find_spec("jax") else None
 
 
+Some = Callable[[Sequence[int]], "Linear"]
+
+
 class Way(Protocol):
     """One direction: computed by kernels, and in functions that JAX differentiates."""
 
@@ -33,20 +36,23 @@ class Way(Protocol):
 class Linear:
     """A linear map of the last arguments: ``linear(own, values, along)``; `other` is its transpose.
 
-    `own` says how many arguments are arrays, `values` how many were saved of them. Compared by identity, so that a
+    `own` says how many arguments are arrays, `values` how many were saved of them, and `some` gives the map to some of
+    the results: what others are may be infinite, and 0 times that is not 0. Compared by identity, so that a
     compiled function is found again: what a batch of it is, is kept in `mapped`.
     """
 
     run: Callable[..., Any]
     differentiable: Callable[..., Any]
     own: int
+    some: Some
     other: Linear | None = None
     mapped: dict[Any, Linear] = field(default_factory=dict)
 
     @staticmethod
-    def pair(push: Way, pull: Way, own: int) -> Linear:
-        """The map and its transpose, each the other's `other`."""
-        there, back = Linear(push.run, push.differentiable, own), Linear(pull.run, pull.differentiable, own)
+    def pair(push: Way, pull: Way, own: int, to: Some, along: Some) -> Linear:
+        """The map and its transpose, each the other's `other`; `to` some of its results, and the transpose to some of
+        what the map is linear in."""
+        there, back = Linear(push.run, push.differentiable, own, to), Linear(pull.run, pull.differentiable, own, along)
         there.other, back.other = back, there
         return there
 
@@ -71,7 +77,11 @@ class Linear:
             axes = (places[: self.own], places[self.own :], 0)
             return jax.vmap(lambda *parts: function(*parts), axes, axis_size=size)
 
-        return replace(self, run=batched(self.run), differentiable=batched(self.differentiable), other=None, mapped={})
+        def some(kept: Sequence[int]) -> Linear:
+            return self.some(kept).over(places, saved, size)
+
+        both = {"run": batched(self.run), "differentiable": batched(self.differentiable)}
+        return replace(self, **both, some=some, other=None, mapped={})
 
     @property
     def transpose(self) -> Linear:
@@ -114,8 +124,9 @@ def _moved(args: Sequence[Any], tangents: Sequence[Any], *, linear: Linear, save
 def _transposed(cotangents: Sequence[Any], *args: Any, linear: Linear, saved: int) -> list[Any]:
     ad = jax.interpreters.ad
     own, values, along = linear.parts(args, saved)
-    given = [ad.instantiate_zeros(c) for c in cotangents]
-    found = linear.transpose(own, values, given)
+    moving = [k for k, c in enumerate(cotangents) if not isinstance(c, ad.Zero)]
+    back = linear.transpose if len(moving) == len(cotangents) else linear.some(moving).transpose
+    found = back(own, values, [cotangents[k] for k in moving])
     kept = [f if ad.is_undefined_primal(a) else None for a, f in zip(along, found, strict=True)]
     return [None] * (len(own) + len(values)) + kept
 

@@ -150,7 +150,14 @@ class JaxOp(Registered):
         key = names, results
         if key not in self._maps:
             pushed, pulled = _Pushed(self, names, results), _Pulled(self, names, results)
-            self._maps[key] = Linear.pair(pushed, pulled, len(self.tensors))
+
+            def to(kept: Sequence[int]) -> Linear:
+                return self._linear(names, tuple(results[k] for k in kept))
+
+            def along(kept: Sequence[int]) -> Linear:
+                return self._linear(tuple(names[k] for k in kept), results).transpose
+
+            self._maps[key] = Linear.pair(pushed, pulled, len(self.tensors), to, along)
         return self._maps[key]
 
     def _op_of(self, form: Form, dtypes: Dtypes) -> JaxOp:
@@ -206,29 +213,27 @@ class _Pulled:
     def __init__(self, op: JaxOp, names: tuple[str, ...], results: tuple[str, ...]) -> None:
         self.op, self.names, self.results = op, names, results
 
-    def _cotangents(self, values: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
-        """Of every output that may have one: those of whole numbers are 0."""
+    def _cotangents(self, vjp: Vjp, values: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
+        """Of every output that the gradients read one of."""
         held = dict(zip(self.op._vjp.forward.outputs, values, strict=True))
-        return {n: jax.numpy.zeros_like(held[n]) for n in self.op._vjp.cotangents} | dict(
-            zip(self.results, pulled, strict=True)
-        )
+        return {n: jax.numpy.zeros_like(held[n]) for n in vjp.cotangents} | dict(zip(self.results, pulled, strict=True))
 
     def run(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
-        op, vjp, arrays = self.op, self.op._vjp, self.op._named(own)
+        op, vjp, arrays = self.op, self.op._vjp.of(self.results), self.op._named(own)
 
         def run(form: Form, held: Mapping[str, Any]) -> Any:
             call = op._call(form, _own_dtypes(form.spec, arrays))
             return dict(zip(form.spec.outputs, call(*(held[d.name] for d in call.tensors)), strict=True))
 
         named = dict(zip(vjp.forward.outputs, values, strict=True))
-        found = vjp.pulled(arrays, named, self._cotangents(values, pulled), run, self.names)
+        found = vjp.pulled(arrays, named, self._cotangents(vjp, values, pulled), run, self.names)
         return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in self.names)
 
     def differentiable(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients as functions of JAX once more: through what reads nothing saved, since what was saved depends
         on the arrays, and counts with them."""
         op, again, arrays = self.op, self._read_anew, self.op._named(own)
-        cotangents = self._cotangents(values, pulled)
+        cotangents = self._cotangents(again, values, pulled)
         held = {**arrays, **{t: cotangents[n] for n, t in again.cotangents.items()}}
         sizes = sizes_of(op.form.spec, arrays)
         held |= {name: jax.numpy.asarray(sizes[a]) for name, a in again.lengths.items()}
@@ -242,7 +247,7 @@ class _Pulled:
 
     @cached_property
     def _read_anew(self) -> Vjp:
-        return Vjp(self.op.form.spec, list(self.names), given=(), assume=self.op._vjp.assumed)
+        return Vjp(self.op.form.spec, list(self.names), given=(), assume=self.op._vjp.assumed).of(self.results)
 
 
 class _Call:

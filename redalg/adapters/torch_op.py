@@ -2,7 +2,7 @@
 
 Three operators stand behind one name. ``ns::name`` gives the outputs, ``ns::name_saved`` the outputs and what a
 backward pass reads (`redalg.gradients.calls.Vjp.forward`), ``ns::name_backward`` those gradients that are wanted (their
-numbers among those there are). They are functional,
+numbers among those there are) by the cotangents of some outputs (by number, too). They are functional,
 their shapes and dtypes follow from the spec, and what a call does beside them is to look whether a gradient is wanted.
 """
 
@@ -99,7 +99,7 @@ class TorchOp(Registered):
         self.with_saved = self._defined("_saved", count, self._run_saved, self._fake_saved, self._batched_saved)
         count += len(vjp.forward.outputs) + len(vjp.cotangents)
         self.backward = self._defined(
-            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, ", int[] wanted"
+            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, ", int[] wanted, int[] of"
         )
         torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
         torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)
@@ -339,19 +339,21 @@ class TorchOp(Registered):
     def _run_backward(self, *given: Any) -> list[Any]:
         """The specs of the gradients one after the other; which arrays each of them reads is found once."""
         assert self.vjp is not None
-        *arrays, wanted = given
+        *arrays, wanted, of = given
         held = [a.detach() if a.requires_grad else a for a in arrays]
-        plan = self._compiled.get(key := ("backward", *wanted))
-        if plan is None:
-            plan = self._compiled[key] = self._backward_plan(self.vjp, wanted)
+        found = self._compiled.get(key := ("backward", *wanted, "of", *of))
+        if found is None:
+            vjp = self.vjp.of(_outputs(self.vjp, of))
+            found = self._compiled[key] = vjp, self._backward_plan(vjp, wanted)
+        vjp, plan = found
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
         gradients: dict[str, Any] = {}
         for form, read, made in plan:
             found = self._run(form, {name: held[at] for name, at in read})
-            for name, of, whole in made:
-                value = found[name] if isinstance(found, dict) else found
-                value = _contiguous(value if whole else self.vjp.stretched(of, value, own[of]))
-                gradients[of] = value if value.dtype == own[of].dtype else value.to(own[of].dtype)
+            for name, tensor, whole in made:
+                value, like = found[name] if isinstance(found, dict) else found, own[tensor]
+                value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
+                gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
         return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
 
     def _backward_plan(self, vjp: Vjp, wanted: Sequence[int]) -> list[Gradients]:
@@ -360,7 +362,8 @@ class TorchOp(Registered):
         places = {d.name: k for k, d in enumerate(self.tensors)}
         saved, cotangents = len(places), len(places) + len(vjp.forward.outputs)
         places |= {tensor: saved + list(vjp.forward.outputs).index(name) for tensor, name in vjp.saved_tensors.items()}
-        places |= {tensor: cotangents + k for k, tensor in enumerate(vjp.cotangents.values())}
+        assert self.vjp is not None
+        places |= {tensor: cotangents + k for k, tensor in enumerate(self.vjp.cotangents.values())}
         found: list[Gradients] = []
         for unit in vjp.together(_named(vjp, wanted)):
             s = unit if isinstance(unit, Spec) else unit.spec
@@ -406,7 +409,7 @@ class TorchOp(Registered):
     def _fake_backward(self, *given: Any) -> list[Any]:
         assert self.vjp is not None
         own = {d.name: a for d, a in zip(self.tensors, given, strict=False)}
-        return [own[n].new_empty(own[n].shape) for n in _named(self.vjp, given[-1])]
+        return [own[n].new_empty(own[n].shape) for n in _named(self.vjp, given[-2])]
 
     def _shaped(self, spec: Spec, arrays: Sequence[Any]) -> list[Any]:
         sizes: dict[str, Any] = dict(new_axes(*spec.outputs.values()))
@@ -479,24 +482,24 @@ class TorchOp(Registered):
         return tuple(next(pulled) if a.requires_grad else None for a in own)
 
     def _pull(self, ctx: Any, gradients: Any) -> Any:
-        """The gradients of the tensors, None for those of whole numbers."""
+        """The gradients of the tensors, None for those of whole numbers; by outputs that have one themselves."""
         assert self.vjp is not None
         saved, count = ctx.saved_tensors, len(self.tensors)
         own, kept = saved[:count], saved[count:]
-        pulled = []
-        for name, value, gradient in zip(self.outputs, kept, gradients, strict=False):
-            if name in self.vjp.cotangents:
-                pulled.append(torch.zeros_like(value) if gradient is None else gradient)
+        held = dict(zip(self.outputs, zip(kept, gradients, strict=False), strict=False))
+        pairs = [held[name] for name in self.vjp.cotangents]
+        of = [k for k, (_, gradient) in enumerate(pairs) if gradient is not None]
+        pulled = [torch.zeros_like(value) if gradient is None else gradient for value, gradient in pairs]
         arrays = (*own, *kept, *pulled)
         quiet = undisturbed(arrays)
         if torch.is_grad_enabled() or not quiet and (differentiates() or carry_tangents((*own, *pulled))):
-            found = self._differentiable(own, pulled)
+            found = self._differentiable(own, pulled, of)
         else:
             needed = zip(self.tensors, ctx.needs_input_grad, strict=False)
             names = {d.name for d, need in needed if need}
             wanted = [k for k, n in enumerate(self.vjp.wrt) if n in names]
             pull = self._run_backward if quiet else self.backward
-            found = dict(zip(_named(self.vjp, wanted), pull(*arrays, wanted), strict=True))
+            found = dict(zip(_named(self.vjp, wanted), pull(*arrays, wanted, of), strict=True))
         return tuple(
             found.get(d.name) if a.is_floating_point() else None for d, a in zip(self.tensors, own, strict=True)
         )
@@ -511,20 +514,19 @@ class TorchOp(Registered):
         values = zip(self.vjp.forward.outputs, kept, strict=True)
         return tuple(found.get(n, torch.zeros_like(v)) if v.is_floating_point() else None for n, v in values)
 
-    def _differentiable(self, own: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
+    def _differentiable(self, own: Sequence[Any], pulled: Sequence[Any], of: Sequence[int]) -> dict[str, Any]:
         """Gradients that are differentiated again: operators of the specs that read nothing saved."""
-        again = self._read_anew
+        again = self._read_anew.of(_outputs(self._read_anew, of))
         arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
-        held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
+        held = {**arrays, **dict(zip(self._read_anew.cotangents.values(), pulled, strict=True))}
         sizes = sizes_of(self.spec, arrays)
         held |= {name: torch.tensor(sizes[a], device=own[0].device) for name, a in again.lengths.items()}
         found: dict[str, Any] = {n: torch.zeros_like(arrays[n]) for n in again.wrt}
-        for number, spec in enumerate(dict.fromkeys(again.specs.values())):
+        for spec in dict.fromkeys(again.specs.values()):
             op = self._related.get(spec)
             if op is None:
-                op = self._related[spec] = torch_op(
-                    as_passed(again.forms[spec]), f"{self.name}_grad{number}", self.assumed
-                )
+                name = f"{self.name}_grad_{spec.digest}"
+                op = self._related[spec] = torch_op(as_passed(again.forms[spec]), name, self.assumed)
             results = op._called([held[d.name] for d in op.tensors])
             for name, value in zip(op.outputs, results if len(op.outputs) > 1 else [results], strict=True):
                 own_name = name.removeprefix("grad_")
@@ -554,7 +556,7 @@ class TorchOp(Registered):
 
     def _batched_backward(self, info: Any, places: Sequence[Any], *given: Any) -> Any:
         """Every tensor is taken as mapped over: what is the same for all has a gradient for each."""
-        *arrays, wanted = given
+        *arrays, wanted, of = given
         repeated = [
             a.expand(info.batch_size, *a.shape) if p is None else a.movedim(p, 0)
             for a, p in zip(arrays, places, strict=False)
@@ -563,12 +565,17 @@ class TorchOp(Registered):
         op = self._mapped_over(self.form, [0] * len(own))
         kept = op.with_saved(*own)
         pulled = repeated[len(repeated) - len(op.vjp.cotangents if op.vjp else ()) :]
-        return op.backward(*own, *kept, *pulled, wanted), [0] * len(wanted)
+        return op.backward(*own, *kept, *pulled, wanted, of), [0] * len(wanted)
 
 
 def _named(vjp: Vjp, wanted: Sequence[int]) -> list[str]:
     names = list(vjp.wrt)
     return [names[k] for k in wanted]
+
+
+def _outputs(vjp: Vjp, of: Sequence[int]) -> list[str]:
+    names = list(vjp.cotangents)
+    return [names[k] for k in of]
 
 
 def _moved(arrays: Sequence[Any], places: Sequence[int | None]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from fractions import Fraction
@@ -85,7 +86,7 @@ class Vjp(_Derivative):
     ``taken`` are names of other arrays beside these: nothing that is saved is called so.
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
-    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent count as 0. The
+    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent are left out. The
     gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from. Whole
     numbers and truth values are read as real numbers: cotangents of these are taken in float64, and gradients of
     tensors of them are floats (a tensor declared integer or bool has no gradient).
@@ -320,6 +321,26 @@ class Vjp(_Derivative):
         """The forms of `forward` and of every spec, each derived when it is asked for."""
         return _Forms()
 
+    def of(self, outputs: Iterable[str]) -> Vjp:
+        """The gradients by the cotangents of some outputs, after the same forward pass: no others are read, which may
+        hold infinities. All of them where these alone need what was not saved (the length of an axis)."""
+        wanted = frozenset(outputs)
+        if wanted.issuperset(self.cotangents):
+            return self
+        if wanted not in self._some:
+            part, saved = copy.copy(self), {s.name for s in self._saved}
+            part.__dict__ |= {"forms": self.forms, "_prepared": self._prepared, "_units": {}}
+            part.__dict__.pop("certificate", None)
+            part.cotangents = {n: t for n, t in self.cotangents.items() if n in wanted}
+            nodes = part._gradients(saved.__contains__)
+            part.specs = MappingProxyType(part._shared(nodes, self._saved))
+            self._some[wanted] = part if saved.issuperset(s.name for s in self._read(nodes.values())) else self
+        return self._some[wanted]
+
+    @cached_property
+    def _some(self) -> dict[frozenset[str], Vjp]:
+        return {}
+
     def only(self, names: Iterable[str]) -> list[Spec]:
         """The specs of some gradients: those that share a spec with others are alone in theirs."""
         wanted, found = frozenset(names), []
@@ -362,7 +383,8 @@ class Vjp(_Derivative):
 
         read = _read_by(self.forward, arrays)
         values = _by_name(self.forward, run(self.forms[self.forward], read))
-        found = self._pulled(arrays, values, cotangents, run, list(self.wrt), self.together(self.wrt))
+        own = self.of(cotangents)
+        found = own._pulled(arrays, values, cotangents, run, list(self.wrt), own.together(self.wrt))
         return found | {n: folded(self.wrt[n], found[n], shape) for n, shape in shapes.items()}
 
     @property
