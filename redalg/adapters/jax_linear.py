@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -80,8 +80,8 @@ class Linear:
         def some(kept: Sequence[int]) -> Linear:
             return self.some(kept).over(places, saved, size)
 
-        both = {"run": batched(self.run), "differentiable": batched(self.differentiable)}
-        return replace(self, **both, some=some, other=None, mapped={})
+        run, differentiable = batched(self.run), batched(self.differentiable)
+        return Linear(run, differentiable, self.own, some)
 
     @property
     def transpose(self) -> Linear:

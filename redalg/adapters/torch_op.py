@@ -64,6 +64,7 @@ _MADE: dict[str, tuple[TorchOp, frozenset[str]]] = {}  # with what their derivat
 _MAKING = threading.RLock()
 _LIBRARIES: dict[str, Any] = {}
 NARROW = {"bfloat16": BFLOAT16_BITS}
+WHICH = ", int[] wanted, int[] of"  # gradients, by cotangents
 Gradients = tuple[Form | Joint | Steps, list[tuple[str, int]], list[tuple[str, str, bool]]]
 
 
@@ -99,7 +100,7 @@ class TorchOp(Registered):
         self.with_saved = self._defined("_saved", count, self._run_saved, self._fake_saved, self._batched_saved)
         count += len(vjp.forward.outputs) + len(vjp.cotangents)
         self.backward = self._defined(
-            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, ", int[] wanted, int[] of"
+            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, WHICH
         )
         torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
         torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)

@@ -86,8 +86,8 @@ class Vjp(_Derivative):
     ``taken`` are names of other arrays beside these: nothing that is saved is called so.
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
-    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent are left out. The
-    gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from. Whole
+    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent are left out.
+    The gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from. Whole
     numbers and truth values are read as real numbers: cotangents of these are taken in float64, and gradients of
     tensors of them are floats (a tensor declared integer or bool has no gradient).
 
@@ -96,8 +96,9 @@ class Vjp(_Derivative):
     >>> import numpy as np, redalg as ra
     >>> spec = ra.parse("m = max[j](x[j]); return lse = m + log(sum[j](exp(x[j] - m)))")
     >>> g = spec.vjp()
-    >>> print(g.specs["x"])
-    tensors x[j], grad_lse, sum1 nonnegative, max1; grad_x = grad_lse * exp(x[j] - max1) / sum1; dtype grad_x = x; return grad_x
+    >>> print(g.specs["x"])  # doctest: +NORMALIZE_WHITESPACE
+    tensors x[j], grad_lse, sum1 nonnegative, max1;
+    grad_x = grad_lse * exp(x[j] - max1) / sum1; dtype grad_x = x; return grad_x
     >>> g(x=np.array([0.0, 0.0]), cotangents={"lse": 1.0}, target="numpy")
     {'x': array([0.5, 0.5])}
     """

@@ -121,7 +121,8 @@ def _domain(n: Node) -> tuple[str, ...]:
         return ("bool",)
     if n.op == "reduce" and n.attr.kind in g.POSITIONS:
         return ("integer",)
-    vague = {m: g.state(f"any{k}", sorted(m.axes), _vague(m)) for k, m in enumerate(g.walk(n)) if _vague(m) is not None}
+    known = [(m, _vague(m)) for m in g.walk(n)]
+    vague = {m: g.state(f"any{k}", sorted(m.axes), d) for k, (m, d) in enumerate(known) if d is not None}
     sign = Signs((), limits=True).of(g.substitute(n, vague, raw=True))
     return ("positive",) if sign == POS else () if sign & NEG else ("nonnegative",)
 

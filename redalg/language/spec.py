@@ -159,8 +159,9 @@ class Spec(Shown):
 
         >>> import redalg as ra
         >>> softmax = ra.parse("m = max[j](x[i,j]); p = exp(x[i,j] - m); return y = p / sum[j](p)")
-        >>> print(softmax.vjp().specs["x"])
-        tensors grad_y[i,j], y[i,j] nonnegative; sum1 = sum[j](grad_y[i,j] * y[i,j]); grad_x = (grad_y[i,j] - sum1) * y[i,j]; return grad_x
+        >>> print(softmax.vjp().specs["x"])  # doctest: +NORMALIZE_WHITESPACE
+        tensors grad_y[i,j], y[i,j] nonnegative;
+        sum1 = sum[j](grad_y[i,j] * y[i,j]); grad_x = (grad_y[i,j] - sum1) * y[i,j]; return grad_x
         """
         return _hooks.vjp(self, wrt, given, assume, sizes)
 

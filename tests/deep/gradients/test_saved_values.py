@@ -13,7 +13,8 @@ from redalg.form import Form
 from tests.support.profiles import examples
 
 MASKED = "where(index[j] < n[i], {e}, 0)"
-ELEMENTS = ["x[i,j]", "maximum(x[i,j], y[j])", "x[i,j]*y[j]", "abs(x[i,j])", "exp(x[i,j])", "w[j]", "w[j]*w[j]", "1/w[j]"]
+REAL = ["x[i,j]", "maximum(x[i,j], y[j])", "x[i,j]*y[j]", "abs(x[i,j])"]
+ELEMENTS = [*REAL, "exp(x[i,j])", "w[j]", "w[j]*w[j]", "1/w[j]"]
 SQUARED = ["sqrt(1 + {s})", "1 + {s}", "log(2 + {s})", "1/(1 + {s})", "(1 + {s})**(3/2)"]
 REDUCED = [
     "sum[j]({e})",
@@ -38,7 +39,13 @@ def declared(text: str) -> ra.Spec:
     return ra.parse(f"tensors {', '.join(kinds)}; {text}" if kinds else text)
 
 
-@given(st.sampled_from(ELEMENTS), st.sampled_from([MASKED, "{e}"]), st.sampled_from(REDUCED), st.sampled_from(WHOLE), st.data())
+@given(
+    st.sampled_from(ELEMENTS),
+    st.sampled_from([MASKED, "{e}"]),
+    st.sampled_from(REDUCED),
+    st.sampled_from(WHOLE),
+    st.data(),
+)
 @examples(150)
 def test_they_have_the_sign_that_they_are_declared_by(
     element: str, mask: str, reduced: str, whole: str, data: st.DataObject
@@ -62,7 +69,7 @@ def test_they_have_the_sign_that_they_are_declared_by(
             assert not (values < 0).any() and not ("positive" in domain and (values == 0).any()), (spec, saved, values)
 
 
-@given(st.sampled_from(ELEMENTS[:4]), st.sampled_from([MASKED, "where(b[i,j], {e}, 0)"]), st.sampled_from(SQUARED))
+@given(st.sampled_from(REAL), st.sampled_from([MASKED, "where(b[i,j], {e}, 0)"]), st.sampled_from(SQUARED))
 @examples(12)
 def test_what_they_are_declared_by_suffices(element: str, mask: str, value: str) -> None:
     """Gradients that read an output under a root or a logarithm, in rows of which a condition leaves something out."""
