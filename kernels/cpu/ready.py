@@ -16,7 +16,9 @@ from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program, Result, result_key
 from redalg.kernels.launch.arrays import plain
+from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
 from redalg.numeric.binding import Bound, bind
+from redalg.numeric.casts import cast_array
 from redalg.numeric.definition import reference
 from redalg.numeric.integer_bounds import Integers
 from redalg.numeric.integers import LARGEST
@@ -128,7 +130,8 @@ class Ready:
         own = bind(self._form.spec, arrays, where=WHERE).arrays
         found = reference(self._form.spec, **own) if self._zero_length else run_numpy(self._form, own)
         for name, value in (found if isinstance(found, dict) else {next(iter(made)): found}).items():
-            made[name][...] = value
+            dtype = made[name].dtype
+            made[name][...] = narrowed(cast_array(value, "bfloat16"), dtype) if dtype == BFLOAT16_BITS else value
 
     # --- results in the caller's arrays ------------------------------------------------------------------------------
 
