@@ -157,6 +157,11 @@ def mono_pow(a: Mono, e: Fraction) -> Mono:
     return result
 
 
+def divides_by_condition(m: Mono, e: Fraction) -> bool:
+    """Whether a power of a term is a pole where a condition fails: 1/where(c, x, 0) is 1/x or 1/0, and not 1/x or 0."""
+    return e < 0 and any(gen.is_boolean for gen, _ in m)
+
+
 def renamed(m: Mono, names: dict[str, str]) -> Mono:
     """The monomial with axes renamed."""
     out = mono({g.rename_axes(gen, names): p for gen, p in m})

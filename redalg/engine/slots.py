@@ -432,7 +432,9 @@ def exponent_of(separator: Separator, m: Mono) -> Poly:
 
 def _power(p: Poly, e: Fraction, node: Node) -> Poly:
     one = p.single()
-    return nf.from_mono(nf.mono_pow(one[1], e)) if one is not None and one[0] == 1 else nf.generator(node, e)
+    if one is None or one[0] != 1 or nf.divides_by_condition(one[1], e):
+        return nf.generator(node, e)
+    return nf.from_mono(nf.mono_pow(one[1], e))
 
 
 def _exp_poly(p: Poly) -> Poly:

@@ -162,6 +162,8 @@ class Openings:
     def _mono_power(self, q: Poly, e: Fraction) -> Poly:
         """A power of one term: exponentials and positive generators take it one by one, the rest in one piece."""
         c, m = q.single()  # type: ignore[misc]
+        if nf.divides_by_condition(m, e):
+            return nf.generator(nf.mono_node(m, c), e)
         if e.denominator == 1:
             return nf.from_mono(nf.mono_pow(m, e), nf.constant_power(c, int(e)))
         apart = tuple(t for t in m if t[0].op == "exp" or self.signs.positive(t[0]))
