@@ -50,7 +50,7 @@ class Product(NamedTuple):
         return [*sorted(chosen, key=self.model.seconds), *(p for p in ranked if p not in chosen)][:count]
 
     def operands(self) -> dict[str, Any]:
-        weights = dict.fromkeys("BC"[:1 + self.gate], (self.columns, self.terms))
+        weights = dict.fromkeys("BC"[: 1 + self.gate], (self.columns, self.terms))
         return _drawn({"A": (self.rows, self.terms)} | weights)
 
     def compiled(self, plan: GemmPlan) -> Any:
