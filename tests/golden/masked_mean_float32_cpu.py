@@ -1,4 +1,4 @@
-# masked_mean of float32, i=5000, j=30; cpu, blocks of short rows, turned so that they lie side by side, shared out among threads, each walked as one tile of at most 64 elements
+# masked_mean of float32, i=5000, j=30; cpu, blocks of short rows, turned so that they lie side by side, shared out among threads, each walked as one tile of at most 1024 elements
 # Written by `make golden`.
 
 import numpy as np

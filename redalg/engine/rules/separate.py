@@ -186,10 +186,8 @@ class Separator(Openings, Conditions):
         base, e = node.args[0], node.args[1].attr
         p = self.poly(base, mode)
         one = p.single()
-        if one is not None and nf.divides_by_condition(one[1], e):
-            return nf.generator(base, e)
         if e.denominator == 1 and one is not None:
-            return nf.from_mono(nf.mono_pow(one[1], e), nf.constant_power(one[0], int(e)))
+            return self._mono_power(p, e)
         if e.denominator == 1 and 1 < e <= MAX_CONTEXT and not element and len(p) ** int(e) <= MAX_CONTEXT:
             return p ** int(e)
         if p == nf.generator(base):
