@@ -126,7 +126,8 @@ class CpuKernel(Kernel):
         self.watching = Watching(self)
         self._where_am_i()
         prints(self)
-        self.length = " * ".join(self.access.size(a) for a in program.stream) or "1"
+        stream = () if schedule.single else program.stream
+        self.length = " * ".join(self.access.size(a) for a in stream) or "1"
         self.columns = " * ".join(self.access.size(a) for a in program.columns)
 
     def addresses(self) -> Access:
@@ -161,7 +162,7 @@ class CpuKernel(Kernel):
                 out(f"{self.argument(p)} = pointer_{p.dtype}({self.argument(p)})")
         if self.columns and not self.cpu.across:
             out(f"COLUMNS = {self.columns}")
-        out(f"length = {1 if self.cpu.single else self.length}")
+        out(f"length = {self.length}")
         if self.cpu.split:
             out("splits = (length + span - 1) // span")
         hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS", self.cpu.whole > WHOLE)
