@@ -172,9 +172,9 @@ class Puller(Ranked):
             raise CannotPull(body, "a root may have no value at an element")
         self.trace.rule("a root of the minimum tells of what has none")
         least = g.power(self.extremum("min", base, mask, nan), e)
-        return (
-            least if kind == "min" else g.extremum("maximum", g.power(self.extremum("max", base, mask, nan), e), least)
-        )
+        if kind == "min":
+            return least
+        return g.extremum("maximum", g.power(self.extremum("max", base, mask, nan), e), least)
 
     def _ext_abs(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
         t = body.args[0]
