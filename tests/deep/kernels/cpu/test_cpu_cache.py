@@ -29,7 +29,7 @@ logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 told = []
 logging.getLogger("redalg").addFilter(lambda record: told.append(record.getMessage()) or True)
 import numpy as np, redalg as ra
-x = np.arange(256, dtype=np.float32).reshape(4, 64) / 8  # rows that need no turning
+x = np.arange(1024, dtype=np.float32).reshape(4, 256) / 8  # rows that are not turned
 y = ra.derive_incremental(ra.catalog["softmax"]).compile("cpu")(x=x)
 made = [text for text in told if ": compiled in " in text or ": read from disk in " in text]
 print(json.dumps({"numba": "numba" in sys.modules, "compiled": ": compiled in" in made[0], "y": y.tobytes().hex()}))
@@ -53,16 +53,16 @@ def test_the_second_process_does_not_compile_and_finds_the_same_bits(tmp_path: P
     assert first["compiled"] and not second["compiled"]
     assert not first["numba"] and not second["numba"]
     assert first["y"] == second["y"]
-    assert 0 < len(entries) <= 2 and sorted(tmp_path.glob("*.entry")) == entries
+    assert len(entries) == 1 and sorted(tmp_path.glob("*.entry")) == entries
     assert stat.S_IMODE(entries[0].stat().st_mode) == 0o600
     (third,) = processes(1, tmp_path, NUMBA_CPU_FEATURES="")  # for another processor is another entry
-    assert third["compiled"] and len(list(tmp_path.glob("*.entry"))) == 2 * len(entries)
+    assert third["compiled"] and len(list(tmp_path.glob("*.entry"))) == 2
 
 
 def test_processes_at_once_leave_one_sound_entry(tmp_path: Path) -> None:
     found = processes(3, tmp_path)
     assert len({f["y"] for f in found}) == 1
-    assert {p.suffix for p in tmp_path.iterdir()} == {".entry"} and len(list(tmp_path.iterdir())) <= 2
+    assert len(list(tmp_path.iterdir())) == 1
     assert not processes(1, tmp_path)[0]["compiled"]
 
 
