@@ -31,11 +31,11 @@ from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.ir.tensor_cores import TYPE
 from redalg.kernels.launch.planned import Map, Planned
 from redalg.kernels.tile.level.check import broken
+from redalg.kernels.tile.plan import sums_held
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.passes import GemmDraft
 
-SUM_REGISTERS = 192  # of a thread, for sums: consumers have 240
 BARRIERS = 256  # bytes for the barriers of all stages, 16 for each
 MOST_STAGES = 8
 BOX, AXES = 256, 5  # rows of a TMA box, axes of its tensor; CUDA driver API, cuTensorMapEncodeTiled
@@ -156,7 +156,8 @@ class _Checker:
     def registers(self) -> None:
         plan, operands, made = self.draft.tiles, self.draft.operands, self.draft.made
         assert plan is not None and operands is not None and made is not None
-        self.require(plan.sums <= SUM_REGISTERS, f"tiles: {plan.sums} sums a thread", f"registers hold {SUM_REGISTERS}")
+        held = sums_held(plan.consumers)
+        self.require(plan.sums <= held, f"tiles: {plan.sums} sums a thread", f"registers hold {held}")
         self.require(
             plan.promoted or plan.halves == 1,
             f"tiles: {plan.halves} halves",

@@ -63,7 +63,7 @@ from redalg.kernels.tile.printer import NUMBERS, TilePrinter
 from redalg.source.names import axis_name, result_name
 from redalg.source.statements import Function
 
-WAITING = 8  # registers that two consumers leave a producer, twice, for what it has to know to wait
+WAITING = 8  # registers that each consumer leaves a producer for what it has to know to wait
 CLUSTER_INIT = f"{INIT.removesuffix('.')} of both blocks."
 
 
@@ -164,7 +164,7 @@ class GemmKernel(TilePrinter, Warpgroups):
             "multiply_add": multiplied(wide, CHUNK * p.deep, p.dtype, "shared", {**shape, "fresh": False}),
             "sums_wait_0": f"wgmma_wait(0, {p.columns // 2})",
             "sums_wait_1": f"wgmma_wait(1, {p.columns // 2})",
-            **registers(WAITING if self.prologue else 0),
+            **registers(p.consumers, WAITING if self.prologue else 0),
         }
         for m, side in zip(self.made.maps[:2], SIDES, strict=True):
             shared = p.sharing.blocks > 1 and p.shared is side

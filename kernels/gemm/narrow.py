@@ -22,17 +22,19 @@ from itertools import product
 from typing import NamedTuple
 
 from redalg.kernels.gemm.match import FLOAT8
-from redalg.kernels.gemm.tiles import SUMS, GemmPlan, Sharing, blocks_of
+from redalg.kernels.gemm.tiles import SIDES, SUMS, GemmPlan, Sharing, blocks_of
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.choose import micro
 from redalg.kernels.schedule.target import Target
+from redalg.kernels.tile.plan import BESIDE, launched
 
 ROWS = 256  # at most: more rows are bound by tensor cores or nearly
 # Blocks of a cluster that every device of compute capability 9.0 takes. Each brings 8 rows of a shared tile at least, a
 # whole pattern of the swizzle.
 CLUSTER = 8
+WARPGROUPS = 4  # that multiply, at most: with the producer 640 threads, and 112 registers for each of theirs
 DEPTHS = (1, 2, 4)  # pieces of 128 bytes of a row in a stage, where rows are so few that stages have room for them
 SHARING = 4  # blocks that share an operand, at most, unasked
 REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of them run at once on an H200 (2026-11-24)
@@ -41,21 +43,22 @@ REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of t
 class Rates(NamedTuple):
     """Bytes a second and seconds, of a Hopper device."""
 
-    cache: float = 8.8e12  # of the second-level cache, all multiprocessors together
-    filled: float = 6.2e12  # the same while memory fills it, of operands larger than a third of it
-    each: float = 117e9  # that one multiprocessor takes in
-    peers: float = 26e9  # that one multiprocessor sends to the shared memory of others, number by number
-    late: float = 0.71e-6  # from asking for a chunk to having it, from the second-level cache
+    cache: float = 9.1e12  # of the second-level cache, all multiprocessors together
+    filled: float = 7.7e12  # the same while memory fills it, of operands larger than a third of it
+    each: float = 193e9  # that one multiprocessor takes in
+    peers: float = 25e9  # that one multiprocessor sends to the shared memory of others, number by number
+    late: float = 0.75e-6  # from asking for a chunk to having it, from the second-level cache
     gap: float = 0.15  # bytes under way, of those that hide the latency, at which half of memory's rate is reached
-    row: float = 13  # bytes of memory's time lost for every row of a chunk that is read: 9 % of 128, 2 % of 512
-    sector: float = 36  # that such a row takes more from the second-level cache where it crosses lines of 128 bytes
-    fill: float = 0.54e-6  # until the first chunk is there, and from the last one to the results
-    meet: float = 0.53e-6  # of an exchange of partial sums
-    couple: float = 0.9e-6  # of blocks that share an operand, since stages wait for the slowest
-    chunk: float = 0.059e-6  # of a product of a chunk by one warpgroup that waits for it, at least
+    row: float = 7.4  # bytes of memory's time lost for every row of a chunk that is read: 5 % of 128, 1 % of 512
+    sector: float = 46  # that such a row takes more from the second-level cache where it crosses lines of 128 bytes
+    fill: float = 0.34e-6  # until the first chunk is there, and from the last one to the results
+    meet: float = 0.32e-6  # of an exchange of partial sums
+    couple: float = 0.76e-6  # of blocks that share an operand, since stages wait for the slowest
+    chunk: float = 0.041e-6  # of a product of a chunk by one warpgroup that waits for it, at least
 
 
 RATES = Rates()
+OVERLAP = 4  # the norm of what runs side by side: two that take as long are 1.19 of one, since neither is always busy
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,9 @@ class Narrow:
     def space(self) -> Iterator[GemmPlan]:
         """Every plan that is looked at."""
         counts = (1, 2, 4, 8)
-        for consumers, sharing, split in product((1, 2), counts, (1,) if self.whole else counts):
+        most = min(-(-self.rows // 64), WARPGROUPS)
+        shared = [Sharing(), *(Sharing(n, Tile.LEFT) for n in counts[1:]), Sharing(2, Tile.RIGHT)]
+        for consumers, sharing, split in product(range(1, most + 1), shared, (1,) if self.whole else counts):
             brought = -(-self.rows // 8) * 8 if consumers == 1 and self.rows <= 56 and not self.left_flat else 0
             for columns, deep in product(self.widths(), self.depths(brought)):
                 plan = GemmPlan(
@@ -98,7 +103,7 @@ class Narrow:
                     1,
                     columns,
                     False,
-                    Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing(),
+                    sharing,
                     staged=True,
                     most_shared=self.target.most_shared,
                     products=self.products,
@@ -136,6 +141,7 @@ class Narrow:
         once = each * (weights + self.rows * self.terms) * self.batches
         run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
         own = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
+        brings = [1 / plan.sharing.blocks if plan.shared is side else 1 for side in SIDES]
         left = own * (1 + self._astray(plan.left_flat, self.rows) * RATES.sector / (128 * plan.deep))
         right = plan.right_bytes * (1 + self._astray(plan.flat, self.columns) * RATES.sector / run)
         in_flight = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
@@ -145,9 +151,9 @@ class Narrow:
         cache = RATES.filled if full else RATES.cache
         multiplied = 2 * plan.rows * plan.columns * self.products * plan.own_chunks * plan.chunk
         known = calibration_of(self.target.name)
-        moved = max(
+        every = (
             once / reached,
-            blocks * plan.own_chunks * (left / plan.sharing.blocks + right) / cache,
+            blocks * plan.own_chunks * (left * brings[0] + right * brings[1]) / cache,
             rounds
             * plan.own_chunks
             * (left + right)
@@ -155,6 +161,7 @@ class Narrow:
             rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
             rounds * multiplied * self.target.multiprocessors / known.tensor_cores.rate,
         )
+        moved = sum(x**OVERLAP for x in every) ** (1 / OVERLAP)
         meeting = RATES.meet + plan.exchanged / RATES.peers if plan.split > 1 else 0.0
         return moved + rounds * RATES.fill + meeting + RATES.couple * (plan.sharing.blocks > 1)
 
@@ -184,16 +191,23 @@ def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     along = not plan.flat and plan.deep <= -(-plan.terms // plan.box_terms)
     yield plan.deep == 1 or along, "rows lie across the stream, or are shorter than a chunk"
     yield plan.deep == 1 or not made.pixels, "a stage has the channels of one tap"
-    least = 64 if plan.left_flat else 8
-    yield plan.left_rows % (least * plan.sharing.blocks) == 0, f"a block brings no whole pattern of {least} rows"
+    sides = (plan.left_flat, plan.left_rows), (plan.flat, plan.columns)
+    flat, length = sides[SIDES.index(plan.shared)]
+    least = 64 if flat else 8
+    yield length % (least * plan.sharing.blocks) == 0, f"a block brings no whole pattern of {least} rows"
     yield plan.stages >= 2, "no two stages fit shared memory"
-    yield plan.columns * plan.products <= SUMS, "sums do not fit registers"
-    yield plan.consumers == 1 or made.rows > 64, "a warpgroup without rows"
+    held = min(SUMS // 2, launched(plan.consumers) - BESIDE)
+    yield plan.sums <= held, "sums do not fit registers"
+    yield made.rows > 64 * (plan.consumers - 1), "a warpgroup without rows"
     yield plan.columns % (8 * plan.split) == 0, "a block writes no whole groups of 8 columns"
     yield (plan.split - 1) * plan.own_chunks < plan.chunks, "a block of the split has no terms"
     whole = count <= made.running(plan)
     yield plan.split == 1 or whole, "a cluster would exchange twice, over what peers still read"
-    yield plan.sharing.blocks == 1 or made.columns > plan.columns * plan.sharing.blocks // 2, "a block has no columns"
+    length, tile = (made.columns, plan.columns) if plan.shared is Tile.LEFT else (made.rows, plan.rows)
+    yield (
+        plan.sharing.blocks == 1 or length > tile * plan.sharing.blocks // 2,
+        "a block of those that share has no tile",
+    )
 
 
 def narrow(made: Narrow) -> GemmPlan | None:

@@ -20,7 +20,7 @@ from redalg.kernels.gemm.match import FLOAT8, Cut, Lacking, cut, merged, operand
 from redalg.kernels.gemm.mma_kernel import MmaGemmKernel
 from redalg.kernels.gemm.mma_tiles import MmaGemm, MmaRounds
 from redalg.kernels.gemm.narrow import ROWS, Narrow, narrow, told
-from redalg.kernels.gemm.parts import Partial, Splitting, chosen, partial_of, refusal
+from redalg.kernels.gemm.parts import OVER, Partial, Splitting, chosen, partial_of, refusal
 from redalg.kernels.gemm.places import Place, places_of
 from redalg.kernels.gemm.plan import (
     Product,
@@ -328,7 +328,7 @@ def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | str:
     case = Splitting(draft.rows, draft.sizes[made.column], draft.batches, call.target)
     if why := refusal(made, operands.kinds, pixels, draft.part, whole):
         return why if [*case.parted(alone)] else ""
-    seconds = _seconds(draft, alone) if draft.narrow is not None else case.seconds(alone)
+    seconds = _seconds(draft, alone) / OVER if draft.narrow is not None else case.seconds(alone)
     plan = chosen(_rounds(draft, draft.rows).plans(), case, seconds)
     if isinstance(plan, GemmPlan):
         draft.parted = Parted(partial_of(made), case.seconds(plan))

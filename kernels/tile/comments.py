@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from redalg.graph.node import Node
 from redalg.kernels.ir.tensor_cores import CHUNK, UNIT
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
-from redalg.kernels.tile.plan import CONSUMER, PRODUCER, STAGED, Fallback, Frozen, Running, TensorPlan, WidePlan, chunks
+from redalg.kernels.tile.plan import STAGED, Fallback, Frozen, Running, TensorPlan, WidePlan, chunks, shares
 from redalg.source.names import axis_name, operand_name
 
 if TYPE_CHECKING:
@@ -74,10 +74,9 @@ def persistent(drawn: bool) -> str:
 
 
 def warpgroups(threads: int, consumers: int, registers: int = 0) -> str:
-    """Who is who in a block. `registers`: that the producer has beyond its own, twice, and a consumer less."""
+    """Who is who in a block. `registers`: that each consumer leaves to the producer."""
     several = consumers > 1
-    given = (PRODUCER + 2 * registers, CONSUMER - registers)
-    fewer, more = (f", {n} registers a thread" if several else "" for n in given)
+    fewer, more = (f", {n} registers a thread" if several else "" for n in shares(consumers, registers))
     who = f"Warpgroups 1 to {consumers} are consumers" if several else "Warpgroup 1 is the consumer"
     return (
         f"Block: {threads} threads. Warpgroup 0 is the producer: its thread 0 issues every TMA copy{fewer}. {who}{more}"

@@ -18,8 +18,40 @@ WIDEST = 256  # columns of one warpgroup
 EXACT = 1 << 24  # positions that float32 tells apart
 REGISTERS = 200  # of a thread, for tiles
 NARROW = (64, 32)  # blocks where elements read tensors of their own: addresses take registers, too
-PRODUCER, CONSUMER = 24, 240  # registers of a thread where three warpgroups share 65,536
+PRODUCER, CONSUMER = 24, 240  # registers of a thread: as few as a producer needs, as many as products are printed for
+OTHERS = 48  # registers of a consumer's thread for other things than sums
+BESIDE = 32  # the same, of those at its launch, beside the sums of one instruction: ptxas assembles no more
 MOST_SHARED = 227 << 10  # bytes of shared memory a block may have, on compute capability 9.0
+
+
+def launched(consumers: int) -> int:
+    """Registers of a thread at the launch of a block of a producer's warpgroup and consumers.
+
+    >>> [launched(n) for n in (1, 2, 3, 4)]
+    [256, 168, 128, 96]
+    """
+    return 65536 // (128 * (consumers + 1)) // 8 * 8
+
+
+def shares(consumers: int, waiting: int = 0) -> tuple[int, int]:
+    """Registers of a thread of the producer and of a consumer, of a block's 65,536, in eights (``setmaxnreg``): at its
+    launch all warpgroups have the same. ``waiting``: those that each consumer leaves to the producer.
+
+    >>> shares(2), shares(2, 8), shares(3), shares(4)
+    ((24, 240), (40, 232), (32, 160), (32, 112))
+    """
+    every = launched(consumers) * (consumers + 1)
+    consumer = min(CONSUMER, (every - PRODUCER) // consumers // 8 * 8) - waiting
+    return min(every - consumers * consumer, CONSUMER), consumer
+
+
+def sums_held(consumers: int) -> int:
+    """Sums that a consumer's thread has registers for.
+
+    >>> [sums_held(n) for n in (1, 2, 3, 4)]
+    [192, 192, 112, 64]
+    """
+    return shares(consumers)[1] - OTHERS
 
 
 @dataclass(frozen=True)

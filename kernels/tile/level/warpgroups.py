@@ -16,7 +16,7 @@ from typing import NamedTuple
 from redalg.kernels.launch.planned import Map
 from redalg.kernels.tile.level.lowering import Lowering
 from redalg.kernels.tile.level.program import For, Free, Load, Op
-from redalg.kernels.tile.plan import CONSUMER, PRODUCER
+from redalg.kernels.tile.plan import shares
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name
 
@@ -54,13 +54,11 @@ class Ring(NamedTuple):
         return [f"mbarrier_wait({place}, {self.phase})", *(self.step if self.single else [])]
 
 
-def registers(waiting: int = 0) -> dict[str, str]:
-    """What gives registers of the producer's threads to the consumers'. `waiting`: those that consumers leave it for
-    what it has to know to wait, twice where there are two of them."""
-    return {
-        "setmaxnreg_dec": f"setmaxnreg({PRODUCER + 2 * waiting}, False)",
-        "setmaxnreg_inc": f"setmaxnreg({CONSUMER - waiting}, True)",
-    }
+def registers(consumers: int = 2, waiting: int = 0) -> dict[str, str]:
+    """What gives registers of the producer's threads to the consumers'. `waiting`: those that each consumer leaves it
+    for what it has to know to wait."""
+    producer, consumer = shares(consumers, waiting)
+    return {"setmaxnreg_dec": f"setmaxnreg({producer}, False)", "setmaxnreg_inc": f"setmaxnreg({consumer}, True)"}
 
 
 def multiplied(columns: int, terms: int, dtype: str, left: str, more: Mapping[str, object]) -> str:

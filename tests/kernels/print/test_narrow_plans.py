@@ -11,6 +11,7 @@ from redalg.kernels.gemm.narrow import RATES, Narrow, laws, narrow, refusal, tak
 from redalg.kernels.gemm.tiles import GemmPlan, Sharing
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.schedule.target import H200
+from redalg.kernels.tile.plan import launched, shares
 
 KINDS = "bfloat16", "bfloat16"
 COLUMNS = (8, *range(16, 272, 16), 288)
@@ -21,21 +22,23 @@ def every(made: Narrow) -> list[GemmPlan]:
     """Plans of a space larger than what is searched: odd splits, columns and clusters of more blocks."""
     found = []
     blocks, few = (1, 2, 4, 8, 16), made.rows <= 56
-    for consumers, columns, sharing, split, deep in product((1, 2, 4), COLUMNS, blocks, blocks, (1, 2, 4, 8)):
+    shares = [Sharing(), *(Sharing(n, Tile.LEFT) for n in blocks[1:]), Sharing(2)]
+    for consumers, columns, shared, split, deep in product(range(1, 5), COLUMNS, shares, blocks, (1, 2, 4, 8)):
         if deep in (1, 2, 4, 8)[: 4 if few and consumers == 1 else 1]:
-            shared = Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing()
             plan = GemmPlan(KINDS, made.flat, made.terms, consumers, 1, columns, False, shared, staged=True)
             brought = -(-made.rows // 8) * 8 if few and consumers == 1 else 0
             found.append(replace(plan, products=made.products, split=split, deep=deep, brought=brought))
     return found
 
 
-@pytest.mark.parametrize("shape", [(40, 400, 320, 1, 1), (128, 512, 96, 1, 2), (1, 96, 4096, 2, 1)])
+@pytest.mark.parametrize(
+    "shape", [(40, 400, 320, 1, 1), (128, 512, 96, 1, 2), (1, 96, 4096, 2, 1), (200, 400, 320, 1, 1)]
+)
 def test_the_choice_is_the_least_of_all_legal_plans(shape: tuple[int, ...]) -> None:
     made = Narrow(KINDS, False, *shape, SMALL)
     chosen = narrow(made)
     assert chosen is not None
-    legal = [p for p in every(made) if not refusal(p, made) and p.columns % 16 == 0 and p.consumers < 4 and p.deep < 8]
+    legal = [p for p in every(made) if not refusal(p, made) and p.columns % 16 == 0 and p.deep < 8]
     assert {(p.consumers, p.columns, p.sharing, p.split, p.deep) for p in legal} == {
         (p.consumers, p.columns, p.sharing, p.split, p.deep) for p in made.plans()
     }
@@ -53,6 +56,22 @@ def test_every_law_refuses_a_plan_that_no_other_refuses() -> None:
                         alone.add(broken[0])
     made = Narrow(KINDS, False, 128, 2048, 2048, 1, 1, H200)
     assert alone == {why for _, why in laws(next(made.plans()), made)}
+
+
+@pytest.mark.parametrize(("rows", "most"), [(64, 1), (65, 2), (129, 3), (192, 3), (193, 4), (256, 4)])
+def test_a_tile_of_all_rows_has_as_many_warpgroups_as_they_take(rows: int, most: int) -> None:
+    """Or two tiles have them, whose blocks bring halves of the right operand to each other."""
+    plans = [*Narrow(KINDS, False, rows, 8192, 8184, 1, 1, H200).plans()]
+    assert {p.consumers for p in plans} == {*range(1, most + 1)}
+    pairs = [p for p in plans if p.sharing == Sharing(2, Tile.RIGHT)]
+    assert bool(pairs) == (most > 1) and all(p.rows < rows for p in pairs)
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3, 4])
+def test_warpgroups_share_the_registers_of_a_block(consumers: int) -> None:
+    producer, consumer = shares(consumers)
+    assert producer % 8 == consumer % 8 == 0 and producer >= 24 and consumer <= 256
+    assert 128 * (producer + consumers * consumer) <= 128 * (consumers + 1) * launched(consumers) <= 65536
 
 
 def test_other_models_decide_for_many_rows_and_float8() -> None:

@@ -12,15 +12,16 @@ import pytest
 from redalg.errors import RedalgError
 from redalg.kernels.gemm import passes
 from redalg.kernels.gemm.narrow import Narrow
-from redalg.kernels.gemm.tiles import GemmPlan
+from redalg.kernels.gemm.tiles import GemmPlan, Sharing
 from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.planned import Tile
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.pipeline import plan
 from redalg.kernels.schedule.target import H200
 from tests.support.chain_cases import drawn, emulated, form_of, planned, truth
 
 SIZES = {"m": 72, "k": 200, "n": 136, "l": 72, "o": 16, "p": 2}
-Plan = tuple[int, int, int, int]  # warpgroups, columns, blocks that share, blocks that split
+Plan = tuple[int, int, int, int]  # warpgroups, columns, blocks that share (the right operand: negative) and that split
 
 
 def forced(monkeypatch: pytest.MonkeyPatch, want: Plan) -> list[GemmPlan]:
@@ -29,7 +30,10 @@ def forced(monkeypatch: pytest.MonkeyPatch, want: Plan) -> list[GemmPlan]:
     real = passes.narrow
 
     def pick(made: Narrow) -> GemmPlan | None:
-        found = [p for p in made.plans() if (p.consumers, p.columns, p.sharing.blocks, p.split) == want]
+        shared = Sharing(-want[2]) if want[2] < 0 else Sharing(want[2], Tile.LEFT) if want[2] > 1 else Sharing()
+        found = [
+            p for p in made.plans() if (p.consumers, p.columns, p.sharing, p.split) == (*want[:2], shared, want[3])
+        ]
         taken.extend(found)
         return found[0] if found else real(made)
 
@@ -38,23 +42,32 @@ def forced(monkeypatch: pytest.MonkeyPatch, want: Plan) -> list[GemmPlan]:
 
 
 @pytest.mark.parametrize(
-    ("name", "want"),
+    ("name", "rows", "want"),
     [
-        ("gated", (2, 32, 2, 2)),
-        ("gated", (1, 64, 4, 1)),
-        ("relu", (2, 64, 1, 4)),
-        ("glu", (1, 48, 2, 1)),
-        ("glu", (2, 48, 1, 2)),
-        ("glus", (1, 64, 1, 2)),
-        ("batched", (2, 64, 2, 2)),
-        ("three", (1, 64, 1, 2)),
+        ("gated", 72, (2, 32, 2, 2)),
+        ("gated", 72, (1, 64, 4, 1)),
+        ("relu", 72, (2, 64, 1, 4)),
+        ("glu", 72, (1, 48, 2, 1)),
+        ("glu", 72, (2, 48, 1, 2)),
+        ("glus", 72, (1, 64, 1, 2)),
+        ("batched", 72, (2, 64, 2, 2)),
+        ("three", 72, (1, 64, 1, 2)),
+        ("glu", 140, (3, 48, 1, 1)),
+        ("relu", 140, (3, 64, 2, 2)),
+        ("gated", 140, (3, 32, 2, 1)),
+        ("glu", 200, (4, 48, 2, 2)),
+        ("relu", 200, (4, 64, 1, 1)),
+        ("relu", 180, (2, 128, -2, 1)),
+        ("glu", 140, (2, 48, -2, 2)),
+        ("glu", 100, (1, 48, -2, 1)),
     ],
 )
-def test_clusters_give_the_definition(name: str, want: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_give_the_definition(name: str, rows: int, want: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Roundings as in `test_chains`; the order of threads changes nothing."""
     taken = forced(monkeypatch, want)
-    given = drawn(name, SIZES)
-    made = planned(name, SIZES)
+    sizes = SIZES | {"m": rows}
+    given = drawn(name, sizes)
+    made = planned(name, sizes)
     assert taken
     found = emulated(made, given, seed=3)
     for n, expected in truth(name, given).items():
@@ -113,10 +126,21 @@ def test_a_broken_exchange_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(ptxas() is None, reason="ptxas was not found")
-@pytest.mark.parametrize("want", [(2, 128, 1, 1), (2, 96, 4, 1), (1, 128, 1, 8), (2, 64, 2, 4)])
-def test_kernels_assemble_without_spills(want: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rows", "want"),
+    [
+        (128, (2, 128, 1, 1)),
+        (128, (2, 96, 4, 1)),
+        (128, (1, 128, 1, 8)),
+        (128, (2, 64, 2, 4)),
+        (180, (3, 80, 2, 1)),
+        (256, (4, 48, 1, 2)),
+        (256, (2, 96, -2, 1)),
+    ],
+)
+def test_kernels_assemble_without_spills(rows: int, want: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     forced(monkeypatch, want)
-    made = planned("gated", {"m": 128, "k": 2048, "n": 1024, "l": 512, "o": 64, "p": 1})
+    made = planned("gated", {"m": rows, "k": 2048, "n": 1024, "l": 512, "o": 64, "p": 1})
     for kernel in (made, *made.before):
         assembled = assemble(kernel.module, H200.cc, kernel.choice.registers)
         assert assembled.spill_stores == assembled.spill_loads == 0

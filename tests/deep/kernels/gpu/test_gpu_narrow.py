@@ -7,11 +7,28 @@ import pytest
 import redalg as ra
 from redalg.kernels.gemm import passes
 from redalg.kernels.gemm.narrow import Narrow
-from redalg.kernels.gemm.tiles import GemmPlan
+from redalg.kernels.gemm.tiles import GemmPlan, Sharing
+from redalg.kernels.launch.planned import Tile
 from tests.support.chain_cases import form_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
+
+
+def close(name: str, rows: int) -> None:
+    """The definition, in float64, and the same bits twice."""
+    form, sizes = form_of(name), {"m": rows, "k": 1032, "n": 1208, "l": 520}
+    torch.manual_seed(rows)
+    arrays = {}
+    for t in form.spec.tensors:
+        x = torch.randn([sizes[a] for a in t.axes], device="cuda")
+        arrays[t.name] = (x if t.name in ("A", "R") else x / x.shape[-1] ** 0.5).bfloat16()
+    (truth,) = (torch.as_tensor(x) for x in _outputs(form, arrays))
+    run = form.compile("cuda", schedule="tensor")
+    first, second = run(**arrays), run(**arrays)
+    assert torch.equal(first, second)
+    bound = 2**-8 * truth.abs() + 2**-7 * truth.square().mean().sqrt() * 4
+    assert bool(((first.double().cpu() - truth).abs() <= bound).all())
 
 
 @pytest.mark.parametrize("rows", [1, 77, 200])
@@ -25,18 +42,26 @@ def test_every_cluster(name: str, blocks: tuple[int, int], rows: int, monkeypatc
         return min(found, key=made.seconds) if found else real(made)
 
     monkeypatch.setattr(passes, "narrow", pick)
-    form, sizes = form_of(name), {"m": rows, "k": 1032, "n": 1208, "l": 520}
-    torch.manual_seed(rows)
-    arrays = {}
-    for t in form.spec.tensors:
-        x = torch.randn([sizes[a] for a in t.axes], device="cuda")
-        arrays[t.name] = (x if t.name in ("A", "R") else x / x.shape[-1] ** 0.5).bfloat16()
-    (truth,) = (torch.as_tensor(x) for x in _outputs(form, arrays))
-    run = form.compile("cuda", schedule="tensor")
-    first, second = run(**arrays), run(**arrays)
-    assert torch.equal(first, second)
-    bound = 2**-8 * truth.abs() + 2**-7 * truth.square().mean().sqrt() * 4
-    assert bool(((first.double().cpu() - truth).abs() <= bound).all())
+    close(name, rows)
+
+
+@pytest.mark.parametrize("name", ["glu", "gated", "relu"])
+@pytest.mark.parametrize(("rows", "consumers"), [(129, 3), (177, 3), (192, 3), (193, 4), (256, 4), (256, 3), (131, 2)])
+@pytest.mark.parametrize("blocks", [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (-2, 1), (-2, 2)])
+def test_tiles_of_all_rows_and_pairs_that_share_the_right_operand(
+    name: str, rows: int, consumers: int, blocks: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The widest tile there is; the right operand is shared where `blocks` are negative."""
+    real = passes.narrow
+    side = Tile.RIGHT if blocks[0] < 0 or blocks[0] == 1 else Tile.LEFT
+
+    def pick(made: Narrow) -> GemmPlan | None:
+        found = [p for p in made.plans() if (p.consumers, p.sharing, p.split) == (consumers, shared, blocks[1])]
+        return max(found, key=lambda p: p.columns) if found else real(made)
+
+    shared = Sharing(abs(blocks[0]), side)
+    monkeypatch.setattr(passes, "narrow", pick)
+    close(name, rows)
 
 
 def _outputs(form: object, arrays: dict[str, object]) -> list[object]:
