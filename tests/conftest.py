@@ -6,6 +6,7 @@ What lies in ``tests/deep`` is the deep suite. Tests elsewhere are the fast one,
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ if find_spec("redalg.kernels") is None:  # a bare checkout: the folders lie besi
 from tests.support import profiles
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # pictures in doctests open no window
+gc.disable()  # what is imported and collected stays: it is not to be searched for garbage again and again
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
@@ -42,3 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.deep)
         if item.get_closest_marker("gpu") and shutil.which("nvidia-smi") is None:
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this machine"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """What is left ends with the process: to take it apart object by object lasts seconds."""
+    gc.freeze()
+    gc.disable()
