@@ -17,6 +17,7 @@ import pytest
 
 from redalg.cli.main import main
 from tests.support.places import ROOT
+from tests.support.sample import deep
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = ("# RedFuser", "# FlexAttention", "# Triton", "# Beam")
@@ -46,7 +47,10 @@ def outcome(page: Path) -> doctest.TestResults:
     return doctest.testfile(str(page), module_relative=False, encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+TORCH = ROOT / "docs" / "torch.md"  # PyTorch compiles for as long as all other pages take
+
+
+@pytest.mark.parametrize("page", [*(p for p in PAGES if p != TORCH), *deep([TORCH])], ids=lambda p: p.name)
 def test_the_examples_of_a_page_run(page: Path) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name], reason=f"the examples of {page.name} run with {NEEDS[page.name]}")

@@ -19,6 +19,7 @@ from redalg.run import OnHost
 from redalg.testing.generator import generate
 from tests.support.forms import form_of_text
 from tests.support.profiles import examples
+from tests.support.sample import by_name
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_deterministic_run_is_another_schedule(form: ra.Form) -> None:
     np.testing.assert_allclose(run(x=x), form.compile("numpy")(x=x), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ra.catalog)
+@by_name()
 def test_the_source_alone_gives_the_bits_of_a_run(name: str) -> None:
     entry = ra.catalog.entry(name)
     try:

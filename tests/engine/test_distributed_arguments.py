@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from tests.support.sample import deep
 
 SPECS = [
     "tensors k[d], r[j,d]; m = mean[j](r[j,d]); return y = sum[j](cos(sum[d](k[d]*(r[j,d] - m))))",
@@ -45,7 +46,7 @@ CULPRITS = [
 ]
 
 
-@pytest.mark.parametrize("c", [2, 3])
+@pytest.mark.parametrize("c", [2, *deep([3])])
 @pytest.mark.parametrize(("text", "culprit"), CULPRITS)
 def test_what_is_missing_names_the_body_and_not_an_earlier_stage(text, culprit, c):
     found = ra.verdict(ra.parse(text.format(c=c)))

@@ -32,6 +32,7 @@ def test_refused_with_evidence_or_with_what_is_missing(name: str) -> None:
     check(verdict.witness, stage, sample=20)
 
 
+@pytest.mark.deep
 def test_most_refusals_have_a_witness() -> None:
     verdicts = [ra.verdict(ra.parse(text)) for text in REFUSED.values()]
     assert sum(getattr(v, "witness", None) is not None for v in verdicts) >= 0.8 * len(verdicts)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from tests.support.forms import form_of_text
+from tests.support.sample import deep
 
 ENTRIES = (
     "v",
@@ -135,17 +137,23 @@ def test_lists_that_are_not_full_keep_their_digits(output: str) -> None:
             assert [int(v) for v in found[finite]] == [int(v) for v in exact[finite]]
 
 
+INTEGERS = ("int8", "int64", "uint8")
+
+
+@pytest.mark.parametrize(
+    ("target", "kinds"), [("numpy", INTEGERS), ("cpu", INTEGERS[:1]), *deep([("cpu", INTEGERS[1:])])]
+)
 @pytest.mark.parametrize("factor", ["max[j](z[j])", "sum[j](abs(z[j]))", "(c + min[j](z[j]))"])
 @pytest.mark.parametrize("element", ["index[j]*{}", "z[j]*{}", "(z[j] - 1)*{}", "z[j] + {}", "-z[j]*{}"])
-def test_lists_that_a_stage_value_scales_end_as_lists_do(element: str, factor: str) -> None:
+def test_lists_that_a_stage_value_scales_end_as_lists_do(
+    element: str, factor: str, target: str, kinds: tuple[str, ...]
+) -> None:
     """Entries that are not there are not scaled: of integers they are the least of the dtype."""
-    spec = ra.parse(f"return y = topk[j:4:t]({element.format(factor)}).values")
-    form = ra.derive_incremental(spec)
-    for kind, length in itertools.product(("int8", "int64", "uint8"), (1, 2, 4, 5)):
+    form = form_of_text(f"return y = topk[j:4:t]({element.format(factor)}).values")
+    for kind, length in itertools.product(kinds, (1, 2, 4, 5)):
         arrays = {"z": np.arange(1, length + 1).astype(kind), "c": np.array(3, kind)}
-        given = {t.name: arrays[t.name] for t in spec.tensors}
-        for target in ("numpy", "cpu"):
-            np.testing.assert_array_equal(form.compile(target)(**given), ra.reference(spec, **given))
+        given = {t.name: arrays[t.name] for t in form.spec.tensors}
+        np.testing.assert_array_equal(form.compile(target)(**given), ra.reference(form.spec, **given))
 
 
 @pytest.mark.parametrize(

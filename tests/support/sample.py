@@ -7,6 +7,7 @@ Together they have every kind of slot, every kind and policy of an anchor and ev
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,11 @@ SAMPLE = frozenset(
     two_norm_safe cross_entropy kurtosis
     """.split()
 )
+
+
+def deep(values: Iterable[Any]) -> list[Any]:
+    """Values of a parameter that the deep suite runs alone; a tuple is a value of each of several parameters."""
+    return [pytest.param(*(v if type(v) is tuple else (v,)), marks=pytest.mark.deep) for v in values]
 
 
 def by_name(names: Iterable[str] | None = None) -> pytest.MarkDecorator:

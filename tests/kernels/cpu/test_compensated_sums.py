@@ -11,12 +11,13 @@ import pytest
 import redalg as ra
 from redalg.errors import RedalgError
 from tests.support.forms import form_of, form_of_text
+from tests.support.sample import deep
 from tests.support.sums_of_pairs import TEXTS, arrays, excess
 
 LENGTHS = (0, 1, 2, 31, 127, 128, 129, 1003)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, *deep([np.float64])])
 @pytest.mark.parametrize("name", TEXTS)
 def test_within_the_bound_of_pairs(name: str, dtype: type) -> None:
     form = form_of_text(TEXTS[name], "j")

@@ -17,6 +17,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.cpu import build, pool
 from redalg.kernels.cpu import walk as cpu_walk
 from redalg.kernels.ir.program import Param
+from tests.support.sample import deep
 
 pytestmark = pytest.mark.skipif(not pool.available(), reason="there are no POSIX threads")
 COUNT = """
@@ -135,10 +136,11 @@ print("ended")
 """
 
 
-def test_forks_and_ends_of_processes() -> None:
+@pytest.mark.parametrize("times", [1, *deep([5])])
+def test_forks_and_ends_of_processes(times: int) -> None:
     """A child has no workers but its own, and a process ends while workers look for the next job."""
     environment = {**os.environ, "REDALG_THREADS": "3"}
-    for _ in range(3):
+    for _ in range(times):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", PROCESS], capture_output=True, text=True, env=environment, timeout=60
         )

@@ -11,6 +11,7 @@ import pytest
 
 import redalg as ra
 from redalg.explore import kernel
+from tests.support.sample import deep
 
 ELEMENTS = {
     "product": "x[j]*w[j]",
@@ -45,10 +46,10 @@ def _calls(spec: ra.Spec, seed: int) -> list[dict[str, np.ndarray]]:
     return [_drawn(spec, n, s, d, seed + at) for at, (n, s, d) in enumerate(cases)]
 
 
-@pytest.mark.parametrize("element", ELEMENTS.values(), ids=ELEMENTS)
-def test_exponentials_of_differences_from_the_largest_element(element: str) -> None:
+@pytest.mark.parametrize("kind", [*[*ELEMENTS][::2], *deep([*ELEMENTS][1::2])])
+def test_exponentials_of_differences_from_the_largest_element(kind: str) -> None:
     """0 <= log Σ e^(u - max u) <= log n, however large u is."""
-    spec = _spec(element, "y = log(sum[j](exp(u - max[j](u))))")
+    spec = _spec(ELEMENTS[kind], "y = log(sum[j](exp(u - max[j](u))))")
     runs = [ra.derive_incremental(spec).compile(target) for target in ("cpu", "numpy")]
     for arrays in _calls(spec, 11):
         count = len(next(a for n, a in arrays.items() if n in "xk"))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.kernels.cpu import rescue
 from tests.support.range_cases import KEEPS, LEAST, MOST, agree, definition, drawn, form, named
+from tests.support.sample import deep
 
 SHAPES = ((1, 1), (3, 2), (5, 7), (20, 9), (4, 130))
 WAYS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -33,7 +34,7 @@ def run(name: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", ("layer norm", "several", "weighted mean"))
+@pytest.mark.parametrize("name", ["layer norm", *deep(["several", "weighted mean"])])
 @given(data=st.data())
 def test_rows_of_any_size(name: str, data: st.DataObject) -> None:
     """Rows, columns and gaps; ordinary rows beside those out of range, which alone are computed otherwise."""
@@ -196,17 +197,17 @@ TRUTHS = {
 
 
 @pytest.mark.parametrize("name", TRUTHS)
-@pytest.mark.parametrize("length", [3, 1025, 4097, 40001])
-def test_truths_in_tiles_and_in_states_of_splits(name: str, length: int) -> None:
+@pytest.mark.parametrize("length", [3, 40001, *deep([1025, 4097])])
+@pytest.mark.parametrize("dtype", ["float32", *deep(["float64"])])
+def test_truths_in_tiles_and_in_states_of_splits(name: str, length: int, dtype: str) -> None:
     """A truth in the buffer of a tile is one in the state that tiles and splits are merged to."""
     form = ra.derive_incremental(ra.parse(TRUTHS[name]), axis="j")
     rng = np.random.default_rng(length)
-    for dtype in ("float32", "float64"):
-        x, c = rng.normal(size=(2, length)).astype(dtype), rng.random(length) < 0.5
-        true = ra.reference(form.spec, x=x, c=c)
-        found = form.compile("cpu")(x=x, c=c)
-        for output, value in named_of(form, true).items():
-            np.testing.assert_allclose(named_of(form, found)[output], value, rtol=1e-4, atol=1e-5)
+    x, c = rng.normal(size=(2, length)).astype(dtype), rng.random(length) < 0.5
+    true = ra.reference(form.spec, x=x, c=c)
+    found = form.compile("cpu")(x=x, c=c)
+    for output, value in named_of(form, true).items():
+        np.testing.assert_allclose(named_of(form, found)[output], value, rtol=1e-4, atol=1e-5)
 
 
 def named_of(form: Any, values: Any) -> dict[str, Any]:

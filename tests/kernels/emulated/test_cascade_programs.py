@@ -32,6 +32,7 @@ from redalg.kernels.tile.level.program import (
 from redalg.kernels.tile.level.schedule import waited
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import Frozen, TensorPlan
+from tests.support.sample import deep
 from tests.support.tensor_cases import class_of, form_of, text_of, views_of
 from tests.support.tensor_wide_cases import LATENT, PLAIN, ROPE
 from tests.support.tile_programs import Interpreter
@@ -93,8 +94,11 @@ def definition(spec: str, given: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
 
 
-@pytest.mark.parametrize("way", ["wgmma", "mma.sync"])
-@pytest.mark.parametrize("spec", SPECS)
+WAYS = ("wgmma", "mma.sync")
+EACH = [(spec, WAYS[k % 2]) for k, spec in enumerate(SPECS)]  # once; the other way is deep
+
+
+@pytest.mark.parametrize(("spec", "way"), [*EACH, *deep((s, w) for s in SPECS for w in WAYS if (s, w) not in EACH)])
 def test_a_cascade_is_its_definition_after_every_pass(spec: str, way: str) -> None:
     judged(spec, way)
 

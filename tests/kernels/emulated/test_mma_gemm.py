@@ -7,6 +7,7 @@ device; what is multiplied by wgmma alone says so.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -16,14 +17,15 @@ from tests.support import chain_cases
 from tests.support.gemm_cases import BATCHED, BIASED, PLAIN, SCALED, planned, views_of
 from tests.support.gemm_emulated import product_of
 from tests.support.mma_gemm_cases import GELU, TARGETS, check, drawn
+from tests.support.sample import deep
 
 E4M3 = "float8_e4m3fn"
 MAJOR = {"rows": (), "left": ("x",), "right": ("w",), "both": ("x", "w")}
+EACH = [*zip(MAJOR, TARGETS, strict=True)]  # every layout, and every device
 EDGES = ((1, 1, 1), (70, 1, 9), (16, 33, 66))  # rows, terms, columns
 
 
-@pytest.mark.parametrize("device", TARGETS)
-@pytest.mark.parametrize("major", MAJOR)
+@pytest.mark.parametrize("major, device", [*EACH, *deep(pair for pair in product(MAJOR, TARGETS) if pair not in EACH)])
 def test_a_product_is_its_definition(major: str, device: str) -> None:
     made = check(PLAIN, {"i": 41, "j": 77, "k": 53}, TARGETS[device], major=MAJOR[major], apart=11)
     assert made.module.shared <= TARGETS[device].most_shared

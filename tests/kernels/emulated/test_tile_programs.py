@@ -17,6 +17,7 @@ from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level.check import broken
 from redalg.kernels.tile.level.program import Arrive, For, Home, Load, Mma, Op, TileProgram, Wait, inner
 from tests.support.level_cases import TEXTS, arrays_of, drafted, emulated, form_of, quads, spec_of
+from tests.support.sample import deep
 from tests.support.tile_programs import Interpreter
 
 SIZES = {"h": 2, "g": 2, "i": 141, "j": 67, "d": 32, "e": 48, "m": 141, "n": 72, "k": 32, "l": 48}
@@ -71,7 +72,7 @@ def test_the_printed_kernel_computes_the_definition(name: str) -> None:
 MMA = ("dQ", "dK dV", "dQ lengths", "attention_causal Q", "attention_window K", "attention_softcap K", "chain across")
 
 
-@pytest.mark.parametrize("target", [A100, L40S], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [L40S, *deep([A100])], ids=lambda t: t.name)
 @pytest.mark.parametrize("name", MMA)
 def test_the_same_by_mma_sync(name: str, target: Target) -> None:
     """By the sizes that each device takes, and none of the shared memory that the smaller one lacks."""

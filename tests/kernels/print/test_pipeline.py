@@ -18,6 +18,7 @@ from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.pipeline import NAMES
 from redalg.kernels.programs import BrokenPass, Pass
 from tests.support.modules import SOURCES, tree
+from tests.support.sample import deep
 
 LISTS = (*pipeline.LISTS, cpu_programs.CPU_PROGRAM, cpu_programs.CPU)
 SIZES = {"i": 512, "j": 1024, "k": 256, "h": 2, "d": 64, "e": 64}
@@ -39,8 +40,8 @@ def test_a_name_stands_for_one_pass_of_a_list() -> None:
     ("name", "schedule", "lists"),
     [
         ("attention", None, (pipeline.TILE_PROGRAM, pipeline.ATTENTION)),
-        ("layer_norm_gemm", "tensor", (pipeline.GEMM, pipeline.ROWS)),  # and of what prepares an operand
         ("softmax", None, (pipeline.ROW_PROGRAM, pipeline.ROWS)),
+        *deep([("layer_norm_gemm", "tensor", (pipeline.GEMM, pipeline.ROWS))]),  # and of what prepares an operand
     ],
 )
 def test_the_draft_is_printed_after_any_pass(
