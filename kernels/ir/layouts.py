@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd, prod
 
 from redalg.graph.node import Decl, Node, walk
@@ -177,7 +178,11 @@ class Walk:
         return frozenset(a.name for a in self.arrays if a.pattern == pattern and a.width >= width)
 
     def pattern(self, name: str) -> str:
-        return next((a.pattern for a in self.arrays if a.name == name), "same")
+        return self._patterns.get(name, "same")
+
+    @cached_property
+    def _patterns(self) -> dict[str, str]:
+        return {a.name: a.pattern for a in reversed(self.arrays)}
 
 
 def turned(program: Program, walk: Walk) -> frozenset[str]:

@@ -28,8 +28,9 @@ def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
     widest = case.widest_by_type() if deterministic else case.widest()
     found: dict[Schedule, None] = {}
     for s in _all(case, widest, deterministic):
-        s = replace(s, deterministic=deterministic)
-        s = replace(s, exact=exact(case.work, s) and not case.program.columns)
+        whole = exact(case.work, s) and not case.program.columns
+        if (s.deterministic, s.exact) != (deterministic, whole):
+            s = replace(s, deterministic=deterministic, exact=whole)
         if s not in found and next(refusals(case, s), None) is None:
             found[s] = None
     return _fitting(case, list(found))
