@@ -54,12 +54,24 @@ def imports(module: str) -> frozenset[Import]:
     return frozenset(i for i in _imports(module, tree(module), False) if i.target in SOURCES and i.target != module)
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly inside a node, and its handlers and cases: what definitions and imports are among."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        yield from getattr(node, field, ())
+
+
+def _defined(node: ast.AST) -> Iterator[ast.AST]:
+    for child in statements(node):
+        yield child
+        yield from _defined(child)
+
+
 def _imports(module: str, node: ast.AST, late: bool) -> Iterator[Import]:
     if _is_type_checking(node):
         for child in node.orelse:  # type: ignore[attr-defined]
             yield from _imports(module, child, late)
         return
-    late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     if isinstance(node, ast.Import):
         yield from (Import(alias.name, late) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -69,7 +81,7 @@ def _imports(module: str, node: ast.AST, late: bool) -> Iterator[Import]:
             base = ".".join(package[: len(package) - node.level + 1] + ([node.module] if node.module else []))
         full = [f"{base}.{alias.name}" for alias in node.names]
         yield from (Import(name if name in SOURCES else base, late) for name in full)
-    for child in ast.iter_child_nodes(node):
+    for child in statements(node):
         yield from _imports(module, child, late)
 
 
@@ -100,7 +112,7 @@ def complexity(function: ast.AST) -> int:
 
 def functions(root: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
     """Qualified name and definition of every function, methods and inner functions too."""
-    for child in ast.iter_child_nodes(root):
+    for child in statements(root):
         name = f"{prefix}{getattr(child, 'name', '')}"
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield name, child
@@ -133,7 +145,7 @@ def _is_set(node: ast.AST) -> TypeGuard[ast.Attribute]:
 
 def crowded_classes(limit: int = 12) -> dict[str, int]:
     """Class -> its attributes, those of its bases counted, of those that have more."""
-    classes = {(m, n.name): n for m in SOURCES for n in ast.walk(tree(m)) if isinstance(n, ast.ClassDef)}
+    classes = {(m, n.name): n for m in SOURCES for n in _defined(tree(m)) if isinstance(n, ast.ClassDef)}
 
     def every(module: str, name: str) -> set[str]:
         made = classes[module, name]
