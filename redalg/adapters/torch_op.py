@@ -30,6 +30,7 @@ from redalg.adapters.operands import (
     sizes_of,
 )
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
+from redalg.adapters.torch_lists import from_list, in_list, keeping_list, mapped_list, of_list
 from redalg.adapters.torch_modes import (
     LEAVES,
     ON_GPU,
@@ -64,7 +65,8 @@ _MADE: dict[str, tuple[TorchOp, frozenset[str]]] = {}  # with what their derivat
 _MAKING = threading.RLock()
 _LIBRARIES: dict[str, Any] = {}
 NARROW = {"bfloat16": BFLOAT16_BITS}
-WHICH = ", int[] wanted, int[] of"  # gradients, by cotangents
+WHICH = "int[] wanted", "int[] of"  # gradients, by cotangents
+MOST_ARGUMENTS = 64  # of an operator of PyTorch
 Gradients = tuple[Form | Joint | Steps, list[tuple[str, int]], list[tuple[str, str, bool]]]
 
 
@@ -100,10 +102,12 @@ class TorchOp(Registered):
         self.with_saved = self._defined("_saved", count, self._run_saved, self._fake_saved, self._batched_saved)
         count += len(vjp.forward.outputs) + len(vjp.cotangents)
         self.backward = self._defined(
-            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, WHICH
+            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, *WHICH
         )
-        torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
-        torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)
+        listed, pull, again = len(self.tensors) > MOST_ARGUMENTS, self._pull, self._pull_again
+        for suffix, back, keep in (("_saved", pull, self._keep), ("", again, self._keep_tensors)):
+            rule, setup = (of_list(back), keeping_list(keep)) if listed else (back, keep)
+            torch.library.register_autograd(f"{name}{suffix}", rule, setup_context=setup)
 
     @cached_property
     def _by_name(self) -> Callable[[Sequence[Any]], dict[str, Any]]:
@@ -296,19 +300,27 @@ class TorchOp(Registered):
     # --- definition --------------------------------------------------------------------------------------------------
 
     def _defined(
-        self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any, more: str = ""
+        self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any, *more: str
     ) -> Any:
-        """One operator; its arguments are numbered, since names of tensors may be words of the schema."""
+        """One operator; its arguments are numbered, since names of tensors may be words of the schema, and one list
+        of tensors where PyTorch takes no more arguments."""
         namespace, short = f"{self.name}{suffix}".split("::")
         library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
-        library.define(f"{short}({', '.join(f'Tensor a{k}' for k in range(count))}{more}) -> Tensor[]")
+        listed = count + len(more) > MOST_ARGUMENTS
+        tensors = ["Tensor[] a"] if listed else [f"Tensor a{k}" for k in range(count)]
+        library.define(f"{short}({', '.join([*tensors, *more])}) -> Tensor[]")
+        operator = call = getattr(getattr(torch.ops, namespace), short).default
+        if listed:
+            call = in_list(operator, count)
+        legacy = over_gradients(call, batched)
+        if listed:
+            run, fake, batched, legacy = from_list(run), from_list(fake), mapped_list(batched), from_list(legacy)
         for key in ("CPU", "CUDA"):
             library.impl(short, run, key)
         torch.library.register_fake(f"{namespace}::{short}", fake, lib=library)
         torch.library.register_vmap(f"{namespace}::{short}", batched, lib=library)
-        operator = getattr(getattr(torch.ops, namespace), short).default
-        library.impl(short, over_gradients(operator, batched), "Batched")
-        return operator
+        library.impl(short, legacy, "Batched")
+        return call
 
     def _ordered(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         arrays = by_name(self.tensors, given, named, self.name)
