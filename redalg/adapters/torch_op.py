@@ -299,9 +299,7 @@ class TorchOp(Registered):
 
     # --- definition --------------------------------------------------------------------------------------------------
 
-    def _defined(
-        self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any, *more: str
-    ) -> Any:
+    def _defined(self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any, *more: str) -> Any:
         """One operator; its arguments are numbered, since names of tensors may be words of the schema, and one list
         of tensors where PyTorch takes no more arguments."""
         namespace, short = f"{self.name}{suffix}".split("::")
