@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from redalg.algebra.starts import first_counts
 from redalg.algebra.state import alias, declared_axes, resolve
+from redalg.errors import RedalgError
 from redalg.graph.masked import finite
 from redalg.graph.node import INF, NEG_INF, TRUE, ZERO, Node, add, div, is_const, leaves, state, where
 from redalg.graph.operators import Custom, Extremum, Position, Product, Quantifier, Sum, TopK, UserMonoid
@@ -103,7 +104,7 @@ class PassLowering:
         if isinstance(s.op, Custom):
             identity = [float(n.attr) if is_const(n) else _special(n) for n in s.op.monoid.identity_nodes]
             kinds = [self.kinds.names[part] for part in s.parts]
-            values = [v if k == "f" else bool(v) if k == "b" else int(v) for v, k in zip(identity, kinds, strict=True)]
+            values = [_start(s.op.monoid, v, k) for v, k in zip(identity, kinds, strict=True)]
             return [Part(part, k, v, columns) for part, k, v in zip(s.parts, kinds, values, strict=True)]
         kind = self.kinds.names[s.parts[0]]
         value = IDENTITY[EXTREMA.get(s.kind, s.kind)][kind != "f"]
@@ -240,6 +241,20 @@ def bounds(p: PassPlan) -> dict[Node, tuple[Node, ...]]:
 
 def _special(n: Node) -> float:
     return {NEG_INF: float("-inf"), INF: float("inf")}.get(n, float("nan"))
+
+
+def _start(monoid: UserMonoid, value: float, kind: str) -> float | int | bool:
+    """A part of an identity as a number of its kind. Raises: RedalgError for integers that no kernel starts from."""
+    if kind != "i":
+        return bool(value) if kind == "b" else value
+    if value != value or value in (float("inf"), float("-inf")) or value != int(value):
+        raise RedalgError(
+            f"the monoid {monoid.name}, whose identity has {value:g}, of integers",
+            "form.compile",
+            "a kernel keeps its state in int64, where no number stands for that",
+            'form.compile("numpy"), or the tensors as float64',
+        )
+    return int(value)
 
 
 def _monoid_kinds(monoid: UserMonoid, bodies: tuple[Node, ...], kinds: Kinds) -> list[str]:
