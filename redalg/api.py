@@ -35,6 +35,7 @@ from redalg.graph.plan import Plan
 from redalg.language.spec import Spec
 from redalg.laws.check import is_exact
 from redalg.laws.infinities import (
+    ALL_STAGES,
     DIVISORS,
     EXACT,
     FINITE,
@@ -46,6 +47,7 @@ from redalg.laws.infinities import (
     Level,
     assuming,
     everything,
+    hides_stages,
     unchecked,
 )
 from redalg.laws.laws import InternalError, verify_plan
@@ -165,7 +167,8 @@ class Compared:
 
 def _at_infinities(compared: Compared, plan: Plan, planned: Planned) -> Form:
     spec = compared.spec
-    level: dict[str, int] = {}
+    level = {name: ALL_STAGES for name, node in spec.outputs.items() if hides_stages(node, plan.axis)}
+    plan = replace(planned(level), assumptions=plan.assumptions) if level else plan
     while True:
         found = compared(plan)
         more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 LENGTH = 4  # of the streamed axis, if no list holds all of it; axes of their own have 2
 LONG = 5, 3  # of an axis of its own whose positions are read, which a mask may then leave out; of each of several
-LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
+ALL_STAGES = 2  # of the levels of guards, see `guard`
+LEVELS = 4  # at the last one an output is NaN where any element is infinite or NaN
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
 EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
 UNGUARDED = (
@@ -189,6 +190,18 @@ def is_position(node: Node) -> bool:
 def positions(node: Node) -> list[Node]:
     """The positions that an output of integers is, or is calculated from."""
     return [] if node.is_boolean or not is_exact(node) else [n for n in g.walk(node) if is_position(n)]
+
+
+def hides_stages(node: Node, axis: tuple[str, ...]) -> bool:
+    """Whether a position is one of elements that read stage values, and positions: which of the elements it is may
+    show beyond the short streams alone, ``argmin[j](sin(index[j]) - mean[j](t[j]))`` is 0 on all of them."""
+    along = {*axis}
+    for p in positions(node):
+        body = p.args[0]
+        places = along & {*p.attr.axes} & {n.attr for n in g.walk(body) if n.op == "index"}
+        if places and any(n.op == "reduce" and along & {*n.attr.axes} for n in _calculated(body)):
+            return True
+    return False
 
 
 def _otherwise(node: Node, values: list[Node]) -> Node:
