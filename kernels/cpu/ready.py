@@ -60,15 +60,20 @@ class Ready:
         wide = {n for n, d in bound.dtypes.items() if d == np.uint64}  # numbers beyond int64 are refused
         self._wide = [number for number, name in enumerate(self._names) if name in wide]
         empty = _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
-        # A result that lacks the axis of length 0 is written by no row.
-        left = empty and any(all(shape) for shape, _ in self._wants.values())
-        self._zero_length = left or bool(program.passes) and _is_empty(sizes, program.stream)
+        self._zero_length = self._has_no_elements(program, empty)
         self._walks = not self._zero_length and not empty
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
         self._rescue = Rescue(form, program, sizes, bound.dtypes, repeat) if program.watched else None
         self._usual: Prepared | None = None  # for results in arrays of our own
         self._ways: dict[Any, Prepared] = {}  # by the strides of `out`
         self._fit: set[Any] = set()  # what `out` may be like
+
+    def _has_no_elements(self, program: Program, empty: bool) -> bool:
+        """Whether the definition says what results are: a stream of length 0, or results that lack such an axis, which
+        no row writes, or which fold it where nothing is streamed."""
+        left = empty or not program.passes and _is_empty(self._sizes, self._sizes)
+        left = left and any(all(shape) for shape, _ in self._wants.values())
+        return left or bool(program.passes) and _is_empty(self._sizes, program.stream)
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""

@@ -380,7 +380,8 @@ class Ready:
 
     def _has_no_elements(self, p: Program) -> bool:
         """Whether the definition says what results are: a stream of length 0, or results that lack such an axis."""
-        left = self.no_rows and any(all(shape) for _, shape, _ in self.outputs)
+        left = self.no_rows or not p.passes and self._is_empty(self.planned.sizes)
+        left = left and any(all(shape) for _, shape, _ in self.outputs)
         return left or self._is_empty(p.stream) and bool(p.passes)
 
     def _receiving(self, held: Mapping[str, Any]) -> Receiving:

@@ -105,8 +105,10 @@ def _named(value: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs without a reduction: one walk over the expression."""
+    """Outputs for which nothing is streamed: one walk over the expression; the definition says what nothing makes."""
     bound = bind(form.spec, arrays, where=WHERE)
+    if not all(bound.sizes.values()):
+        return _named(reference(form.spec, **arrays), list(form.spec.outputs))
     kinds = given({name: array_kind(dtype) for name, dtype in bound.dtypes.items()})
     numbers = frozenset(given({name: dtype for name, dtype in bound.dtypes.items() if isinstance(dtype, type)}))
     plan, masked = with_masked(form.spec, form.plan)

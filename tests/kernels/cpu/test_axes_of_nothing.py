@@ -22,6 +22,11 @@ SPECS = {
         "j",
     ),
     "columns": ("tensors x[i,j,d], w[j]; return T = sum[j](w[j]*x[i,j,d]), n = sum[j](w[j])", "j"),
+    "positions, nothing streamed": (
+        "tensors x[i,j]; empty top = 7; empty later = 5; return top = max[j](index[j]), half = max[j](index[j])*1.5, "
+        "at = argmin[j](index[j]), later = max[j](where(index[j] > index[i], 1, 0)), total = sum[j](index[j])",
+        None,
+    ),
     "two axes": ("tensors x[i,c,d], w[c,d]; return T = sum[c,d](x[i,c,d]), n = sum[c,d](w[c,d])", None),
 }
 
