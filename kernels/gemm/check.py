@@ -156,8 +156,13 @@ class _Checker:
     def registers(self) -> None:
         plan, operands, made = self.draft.tiles, self.draft.operands, self.draft.made
         assert plan is not None and operands is not None and made is not None
-        held = sums_held(plan.consumers)
+        one, held = sums_held(plan.consumers)
         self.require(plan.sums <= held, f"tiles: {plan.sums} sums a thread", f"registers hold {held}")
+        self.require(
+            plan.promoted or plan.instruction != "wgmma" or plan.sums <= one,
+            f"tiles: {plan.sums} sums of a product",
+            f"one of {plan.consumers} warpgroups has {one}",
+        )
         self.require(
             plan.promoted or plan.halves == 1,
             f"tiles: {plan.halves} halves",

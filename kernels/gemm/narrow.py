@@ -6,10 +6,11 @@ accelerator with zeros, they took a third of the time of 16 rows: 139 us instead
 Where that leaves room, a chunk has 256 or 512 bytes of every row of the right operand: memory gives 88, 92 and 95 % of
 a copy's rate for 128, 256 and 512 bytes.
 
-A tile has all rows or half of them, so that what is read is the right operand once, from memory, and the left one again
-for every tile beside another, from the second-level cache. Three things make that less: columns that make one round of
-the multiprocessors, blocks of a cluster that bring parts of the left operand to each other (multicast), and blocks that
-take a part of the terms each, so that tiles are wide and none waits. The plan that takes the least time is chosen, by a
+A tile has all rows, by up to four warpgroups, or a part of them, so that what is read is the right operand once, from
+memory, and both again from the second-level cache, the left one for every tile beside another. Three things make that
+less: columns that make one round of the multiprocessors, blocks of a cluster that bring parts of the left operand, or
+halves of the right one, to each other (multicast), and blocks that take a part of the terms each, so that tiles are
+wide and none waits. The plan that takes the least time is chosen, by a
 model of bytes at every level; `narrow` says which plans there are, and the laws they keep.
 """
 
@@ -28,7 +29,7 @@ from redalg.kernels.launch.planned import Tile
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.choose import micro
 from redalg.kernels.schedule.target import Target
-from redalg.kernels.tile.plan import BESIDE, launched
+from redalg.kernels.tile.plan import sums_held
 
 ROWS = 256  # at most: more rows are bound by tensor cores or nearly
 # Blocks of a cluster that every device of compute capability 9.0 takes. Each brings 8 rows of a shared tile at least, a
@@ -196,8 +197,7 @@ def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     least = 64 if flat else 8
     yield length % (least * plan.sharing.blocks) == 0, f"a block brings no whole pattern of {least} rows"
     yield plan.stages >= 2, "no two stages fit shared memory"
-    held = min(SUMS // 2, launched(plan.consumers) - BESIDE)
-    yield plan.sums <= held, "sums do not fit registers"
+    yield plan.sums <= sums_held(plan.consumers)[0], "sums do not fit registers"
     yield made.rows > 64 * (plan.consumers - 1), "a warpgroup without rows"
     yield plan.columns % (8 * plan.split) == 0, "a block writes no whole groups of 8 columns"
     yield (plan.split - 1) * plan.own_chunks < plan.chunks, "a block of the split has no terms"

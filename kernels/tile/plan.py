@@ -20,7 +20,7 @@ REGISTERS = 200  # of a thread, for tiles
 NARROW = (64, 32)  # blocks where elements read tensors of their own: addresses take registers, too
 PRODUCER, CONSUMER = 24, 240  # registers of a thread: as few as a producer needs, as many as products are printed for
 OTHERS = 48  # registers of a consumer's thread for other things than sums
-BESIDE = 32  # the same, of those at its launch, beside the sums of one instruction: ptxas assembles no more
+BESIDE = 32  # the same, of those at its launch, beside the sums of one product: ptxas assembles no more
 MOST_SHARED = 227 << 10  # bytes of shared memory a block may have, on compute capability 9.0
 
 
@@ -45,13 +45,13 @@ def shares(consumers: int, waiting: int = 0) -> tuple[int, int]:
     return min(every - consumers * consumer, CONSUMER), consumer
 
 
-def sums_held(consumers: int) -> int:
-    """Sums that a consumer's thread has registers for.
+def sums_held(consumers: int) -> tuple[int, int]:
+    """Sums that a consumer's thread has registers for: of one product, an instruction; and totals with them.
 
     >>> [sums_held(n) for n in (1, 2, 3, 4)]
-    [192, 192, 112, 64]
+    [(128, 192), (128, 192), (96, 112), (64, 64)]
     """
-    return shares(consumers)[1] - OTHERS
+    return min(WIDEST // 2, launched(consumers) - BESIDE), shares(consumers)[1] - OTHERS
 
 
 @dataclass(frozen=True)
