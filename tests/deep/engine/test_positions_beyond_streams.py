@@ -29,20 +29,15 @@ ENDS = ["argmin[j]({})", "argmax[j]({})", "topk[j:2]({}).indices"]
 
 
 @cache
-def form_of(text: str) -> ra.Form | None:
-    found = ra.verdict(ra.parse(f"return y = {text}"))
-    return found if isinstance(found, ra.Form) else None
+def form_of(text: str) -> ra.Form:
+    return ra.derive_incremental(ra.parse(f"return y = {text}"))
 
 
 @pytest.mark.parametrize("place", PLACES)
-@given(
-    st.sampled_from(STAGES), st.sampled_from(ENDS), st.sampled_from([np.nan, np.inf, -np.inf, 0.0]), st.integers(0, 8)
-)
+@given(st.sampled_from(STAGES), st.sampled_from(ENDS), st.sampled_from(SPECIAL), st.integers(0, 8))
 @examples(24)
 def test_positions(place: str, stage: str, end: str, special: float, at: int) -> None:
     form = form_of(end.format(stage.format(place)))
-    if form is None:
-        return
     x, t = np.array([1.0, 2, 1, 3, 2, 1, 0, 2, 1]), np.linspace(1, 2, 9)
     t[at] = special
     held: dict[str, Any] = {d.name: {"x": x, "t": t}[d.name] for d in form.spec.tensors}
@@ -55,4 +50,4 @@ def test_positions(place: str, stage: str, end: str, special: float, at: int) ->
         found.append(np.asarray(acc.result()))
     for got in found:
         assert ((got == wanted) | (got == -1)).all(), (form.spec, got, wanted)
-        assert (got == wanted).all() or "finite_stage_values" in form.assumptions
+        assert (got == wanted).all() or special != 0 and "finite_stage_values" in form.assumptions

@@ -122,7 +122,6 @@ def test_a_captured_graph_outlives_what_it_was_captured_of(books: Books) -> None
     captured = {first.at(4) for _ in range(SETS // 2)}
     plain = first.at(1)
     del first
-
     others = [Counters(5) for _ in range(SETS)]
     found = [x.at(stream) for x in others for stream in (2, 3, 4)]
     assert len({*found}) == len(found) and not {*found, plain} & captured and not books.freed
@@ -133,7 +132,6 @@ def test_words_of_a_stream_go_to_later_calls_on_it_alone(books: Books) -> None:
     first = Counters(5)
     words = first.at(1)
     del first
-
     second, third = Counters(5), Counters(5)
     books.numbers[2] = 7
     assert second.at(2) != words and second.at(1) == words and third.at(1) != words
@@ -166,7 +164,6 @@ def test_maps_stay_where_a_captured_graph_reads_them(books: Books) -> None:
     first = Told()
     places = places_of(first, sets)
     del first
-
     assert not books.freed and len({*places}) == len(sets) and places_of(Told(), sets) == places
     assert len(books.copied) == len(sets) and not {*places_of(Told(1), sets)} & {*places}
     for (address, text), pointers in zip(books.copied, [*sets, *sets], strict=True):

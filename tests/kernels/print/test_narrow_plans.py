@@ -22,8 +22,8 @@ def every(made: Narrow) -> list[GemmPlan]:
     """Plans of a space larger than what is searched: odd splits, columns and clusters of more blocks."""
     found = []
     blocks, few = (1, 2, 4, 8, 16), made.rows <= 56
-    shares = [Sharing(), *(Sharing(n, Tile.LEFT) for n in blocks[1:]), Sharing(2)]
-    for consumers, columns, shared, split, deep in product(range(1, 5), COLUMNS, shares, blocks, (1, 2, 4, 8)):
+    ways = [Sharing(), *(Sharing(n, Tile.LEFT) for n in blocks[1:]), Sharing(2)]
+    for consumers, columns, shared, split, deep in product(range(1, 5), COLUMNS, ways, blocks, (1, 2, 4, 8)):
         if deep in (1, 2, 4, 8)[: 4 if few and consumers == 1 else 1]:
             plan = GemmPlan(KINDS, made.flat, made.terms, consumers, 1, columns, False, shared, staged=True)
             brought = -(-made.rows // 8) * 8 if few and consumers == 1 else 0
