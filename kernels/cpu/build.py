@@ -29,8 +29,9 @@ from redalg.kernels.ir.program import Param
 from redalg.kernels.launch.store import Disk, Once, digest
 
 THREADS = "create join mutex_init mutex_lock mutex_unlock cond_init cond_wait cond_broadcast"
-LIBRARY = frozenset("malloc free memset memcpy memmove bcmp abort sched_yield".split()) | {
-    *(f"pthread_{word}" for word in THREADS.split())
+LIBRARY = frozenset("malloc free memset memcpy memmove bcmp abort".split()) | {
+    *(f"pthread_{word}" for word in f"{THREADS} setaffinity_np".split()),
+    *(f"sched_{word}" for word in "yield getcpu getaffinity".split()),
 }
 LIBRARY |= {
     name + end

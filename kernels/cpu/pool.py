@@ -16,6 +16,7 @@ import ctypes
 import os
 import signal
 import struct
+import sys
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,6 +25,7 @@ from typing import Any, cast
 from redalg.kernels.cpu.build import loaded_text
 
 CHUNKS = 4  # of a worker's part: what others take over when it is held up
+FEW = 8  # workers that are told where to run
 SPINS = 4000  # looks at the number, with a pause between two: 0.1 to 0.2 ms
 LINE = 64  # bytes
 PART = 16  # lines before the parts of workers
@@ -31,10 +33,11 @@ X86, ARM = "@llvm.x86.sse2.pause()", "@llvm.aarch64.hint(i32 1)"  # say that thi
 PAUSE = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 
 # The state of a pool in lines: 0 number of the job, 1 whether it is open, 2 workers that have joined, 3 sleepers, 4
-# whether a caller has the pool, 5 the job (functions, arguments, total, chunks of a part, workers), 6 its status,
-# 7 whether workers are to end, 8 and 10 a mutex and a condition, and one of each worker: what of its part is taken, its
-# number, the state, its thread. Numbers of jobs against sleepers, and `open` against joined workers: each side writes
-# one and then reads the other, in one order for all (seq_cst), so that at least one of them sees what the other wrote.
+# whether a caller has the pool, 5 the job (functions, arguments, total, chunks of a part, workers), 6 its status, 7
+# whether workers are to end, 8 and 10 a mutex and a condition, 12 the processor that workers keep off (plus 1), and
+# one of each worker: what of its part is taken, its number, the state, its thread. Numbers of jobs against sleepers,
+# and `open` against joined workers: each side writes one and then reads the other, in one order for all (seq_cst), so
+# that at least one of them sees what the other wrote.
 TEXT = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
@@ -308,6 +311,7 @@ parts:
   %more = icmp slt i64 %v.next, %workers
   br i1 %more, label %parts, label %begin
 begin:
+  call void @apart(ptr %state, i64 %workers)
   %open.at = getelementptr i8, ptr %state, i64 64
   store atomic i64 1, ptr %open.at seq_cst, align 8
   call void @tell(ptr %state)
@@ -337,6 +341,65 @@ done:
   ret i32 %status
 }
 """
+# A system that is busy looks for no idle processor when it wakes a thread: on two processors a worker waits behind the
+# caller itself for milliseconds. So it may run anywhere else, which is told whenever the caller has moved.
+ELSEWHERE = """
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+
+define internal void @apart(ptr %state, i64 %workers) {
+entry:
+  %mask = alloca [16 x i64]
+  %few = icmp sle i64 %workers, FEW
+  br i1 %few, label %ask, label %done
+ask:
+  %cpu.small = call i32 @sched_getcpu()
+  %cpu = sext i32 %cpu.small to i64
+  %known = icmp ult i64 %cpu, 1024
+  br i1 %known, label %compare, label %done
+compare:
+  %off.at = getelementptr i8, ptr %state, i64 768
+  %off = load i64, ptr %off.at
+  %code = add i64 %cpu, 1
+  %same = icmp eq i64 %off, %code
+  br i1 %same, label %done, label %moved
+moved:
+  store i64 %code, ptr %off.at
+  store [16 x i64] zeroinitializer, ptr %mask
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %sound = icmp eq i32 %failed, 0
+  br i1 %sound, label %clear, label %done
+clear:
+  %word = lshr i64 %cpu, 6
+  %place = and i64 %cpu, 63
+  %bit = shl i64 1, %place
+  %others = xor i64 %bit, -1
+  %word.at = getelementptr i64, ptr %mask, i64 %word
+  %allowed = load i64, ptr %word.at
+  %cleared = and i64 %allowed, %others
+  store i64 %cleared, ptr %word.at
+  %all = load i1024, ptr %mask
+  %some = icmp ne i1024 %all, 0
+  br i1 %some, label %each, label %done
+each:
+  %w = phi i64 [ 1, %clear ], [ %w.next, %set ]
+  %more = icmp slt i64 %w, %workers
+  br i1 %more, label %set, label %done
+set:
+  %n = add i64 %w, PART
+  %offset = mul i64 %n, 64
+  %line = getelementptr i8, ptr %state, i64 %offset
+  %thread.at = getelementptr i64, ptr %line, i64 3
+  %thread = load i64, ptr %thread.at
+  %gave = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %mask)
+  %w.next = add i64 %w, 1
+  br label %each
+done:
+  ret void
+}
+"""
+ANYWHERE = "define internal void @apart(ptr %state, i64 %workers) {\n  ret void\n}\n"
 NAMES = ("redalg_range", "redalg_start", "redalg_stop", "redalg_share")
 _LOCK = threading.Lock()
 _POOLS: dict[int, Any] = {}
@@ -368,8 +431,14 @@ class Pool:
 
     def __init__(self, workers: int) -> None:
         pause = PAUSE[os.uname().machine.lower()]
-        constants = {"PAUSE": pause, "DECLARED": pause.replace(" 1", ""), "PART": str(PART), "SPINS": str(SPINS)}
-        text = TEXT
+        constants = {
+            "PAUSE": pause,
+            "DECLARED": pause.replace(" 1", ""),
+            "PART": str(PART),
+            "SPINS": str(SPINS),
+            "FEW": str(FEW),
+        }
+        text = TEXT + (ELSEWHERE if sys.platform == "linux" else ANYWHERE)
         for name, value in constants.items():
             text = text.replace(name, value)
         found = loaded_text(text, NAMES)

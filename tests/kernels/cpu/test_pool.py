@@ -52,6 +52,32 @@ def test_rows_are_computed_once(workers: int) -> None:
     assert found.share(job, function.pack(y.ctypes.data, 1), 9) == 0 and y.tolist() == [1] * 9
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads are not told where to run")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", set)(0)) < 2, reason="there is one processor")
+def test_workers_run_where_the_caller_does_not() -> None:
+    """A system that is busy wakes a thread on the processor of the caller, who is in its way."""
+    before, all_of = {*os.listdir("/proc/self/task")}, os.sched_getaffinity(0)
+    found, function, y = pool.Pool(2), counts(), np.zeros(9, np.int64)
+    (worker,) = {*os.listdir("/proc/self/task")} - before
+    job, kept_off = pool.Job([(function.address, 1)], False), set[int]()
+    try:
+        for processor in sorted(all_of)[:2] * 50:
+            os.sched_setaffinity(0, {processor})  # the caller moves there, and stays as a rule
+            os.sched_setaffinity(0, all_of)
+            found.share(job, function.pack(y.ctypes.data, 1), 9)
+            (off,) = all_of - os.sched_getaffinity(int(worker))
+            kept_off.add(off)
+            if kept_off >= {*sorted(all_of)[:2]}:
+                break
+        assert kept_off >= {*sorted(all_of)[:2]}
+        os.sched_setaffinity(0, {min(all_of)})  # nowhere else is left: a worker may run where the caller does
+        found.share(job, function.pack(y.ctypes.data, 1), 9)
+        assert os.sched_getaffinity(int(worker))
+    finally:
+        os.sched_setaffinity(0, all_of)
+        found.stop()
+
+
 @pytest.mark.parametrize("each", [False, True])
 def test_stages_come_one_after_the_other(each: bool) -> None:
     """The second function reads what the first wrote, of the same row."""
