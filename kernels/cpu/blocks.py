@@ -26,12 +26,17 @@ from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
-FIRST, SUM = 32, 16  # elements of rows that are turned, of float32: for one reduction, for a sum that is all there is
-FURTHER, FURTHER_ONCE = 48, 96  # for every other one, and where nothing is turned back
-OF_ROWS = 32  # for a function such as log of a row
+FIRST, SUM, EXTREMUM = (
+    32,
+    16,
+    96,
+)  # elements of rows that are turned, of float32: for one reduction, for one that is all
+FURTHER, FURTHER_ONCE = 24, 96  # for every other one, and where nothing is turned back
+OF_ROWS = 40  # for a function such as log of a row
 WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
 BLOCK_ELEMENTS = 4096  # elements of a block, about
 SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
+PREFETCHED = 1 << 20  # bytes of an array from which on it is not in the second-level cache
 HEAD, RECORD = 8, 6  # words
 MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
 
@@ -95,7 +100,7 @@ def _longest(program: Program) -> float:
     """
     kinds = [f.kind for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
     kept = any(r.keeps for r in program.results)
-    first = FIRST if kept or kinds != ["sum"] else SUM
+    first = FIRST if kept or len(kinds) != 1 else {"sum": SUM, "max": EXTREMUM, "min": EXTREMUM}.get(*kinds, FIRST)
     further = (FURTHER if kept else FURTHER_ONCE) * (len(kinds) - 1) + OF_ROWS * _functions_of_rows(program)
     widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
     return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
@@ -309,6 +314,7 @@ _BLOCKS = """
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 
 define i32 @redalg_blocks(ptr %table, i64 %low, i64 %high) {
 entry:
@@ -382,6 +388,37 @@ array:
   store ptr %where, ptr %own.at
   %wanted = select i1 %phase, i64 2, i64 1
   %now = icmp eq i64 %does, %wanted
+  %line.bytes = mul i64 %length, %bytes
+  %along = icmp eq i64 %step.bytes, %bytes
+  %close = icmp eq i64 %row.bytes, %line.bytes
+  %dense = and i1 %along, %close
+  %all.bytes = mul i64 %total, %row.bytes
+  %beyond = icmp sge i64 %all.bytes, PREFETCHED
+  %unmoved = or i1 %phase, %moved
+  %far = icmp ult i1 %unmoved, %beyond
+  %ahead = and i1 %dense, %far
+  br i1 %ahead, label %fetched, label %turn.if
+fetched:
+  %is.in = icmp eq i64 %does, 1
+  %block.bytes = mul i64 %size, %row.bytes
+  %skip = select i1 %is.in, i64 %block.bytes, i64 0
+  %fetch.end = add i64 %skip, %block.bytes
+  br label %fetch
+fetch:
+  %p = phi i64 [ %skip, %fetched ], [ %p.next, %fetch.again ]
+  %p.at = getelementptr i8, ptr %begin, i64 %p
+  br i1 %is.in, label %to.read, label %to.write
+to.read:
+  call void @llvm.prefetch.p0(ptr %p.at, i32 0, i32 2, i32 1)
+  br label %fetch.again
+to.write:
+  call void @llvm.prefetch.p0(ptr %p.at, i32 1, i32 3, i32 1)
+  br label %fetch.again
+fetch.again:
+  %p.next = add i64 %p, 64
+  %p.more = icmp slt i64 %p.next, %fetch.end
+  br i1 %p.more, label %fetch, label %turn.if
+turn.if:
   br i1 %now, label %turn, label %array.end
 turn:
   %from = select i1 %phase, ptr %turned, ptr %begin
@@ -435,7 +472,7 @@ def _text() -> str:
         for n, smaller in zip(SQUARES, (*SQUARES[1:], None), strict=True):
             following = f"w{bits}.{smaller or n}{'' if smaller else '.turn'}"  # which turns single elements, too
             cases.append(_spelled(_CASE, words | {"N": str(n), "NEXT": following}))
-    text = _BLOCKS.replace("CASES", "".join(cases))
+    text = _BLOCKS.replace("CASES", "".join(cases)).replace("PREFETCHED", str(PREFETCHED))
     for word, base in (("WORD", "table"), ("FIELD", "record")):
         spelled = rf"%\1.at = getelementptr i64, ptr %{base}, i64 \2\n  %\1 = load i64, ptr %\1.at"
         text = re.sub(rf"{word}\((\w+), (\d)\)", spelled, text)

@@ -47,6 +47,7 @@ WHOLE = 64  # turns of a loop that whole vectors make up, several at a time, wha
 LONG = 128  # turns from which on a sum is worth adding up twice: over whole vectors, and over what they leave
 PART = 16  # turns that are masked together where nothing is carried from one to the next
 MASKED, TOGETHER = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count"
+WIDTH = "llvm.loop.vectorize.width"
 NOT_UNROLLED, LOOP = "llvm.loop.unroll.disable", "loop"
 RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
@@ -392,8 +393,12 @@ class _Translation:
         begin, rest = b.add(start, b.mul(whole, step)), b.sub(turns, whole)
         if carries and not sums:
             self.turned(s, begin, step, rest, {MASKED: BIT(1)} if dear else {MASKED: BIT(1), TOGETHER: I32(4)})
-        else:
+        elif sums or not _written_once(s.body):
             self.guarded(s, begin, step, rest, WHOLE if sums else PART)
+        else:  # masked stores of whole vectors to memory that no cache holds take AMD's processors four times as long
+            parts = b.and_(rest, I64(-PART))
+            self.turned(s, begin, step, parts, {WIDTH: I32(PART), TOGETHER: I32(1)})
+            self.guarded(s, b.add(begin, b.mul(parts, step)), step, b.sub(rest, parts), PART)
 
     def turned(
         self, s: ast.For, start: Any, step: Any, turns: Any, wishes: Mapping[str, Any] = MappingProxyType({})
@@ -719,6 +724,13 @@ def _carries(body: Sequence[ast.stmt]) -> bool:
             return True
         seen |= made
     return False
+
+
+def _written_once(body: Sequence[ast.stmt]) -> bool:
+    """Whether a turn of a loop writes one element of an array of the call, and of no other."""
+    stores = sum(isinstance(s, ast.Expr) for s in body)
+    cells = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+    return stores == 1 and not cells
 
 
 def _sums(body: Sequence[ast.stmt]) -> bool:
