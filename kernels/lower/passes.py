@@ -8,7 +8,7 @@ from redalg.algebra.starts import first_counts
 from redalg.algebra.state import alias, declared_axes, resolve
 from redalg.errors import RedalgError
 from redalg.graph.masked import finite
-from redalg.graph.node import INF, NEG_INF, TRUE, ZERO, Node, add, div, is_const, leaves, state, where
+from redalg.graph.node import FALSE, INF, NEG_INF, TRUE, ZERO, Node, add, div, is_const, leaves, state, where
 from redalg.graph.operators import Custom, Extremum, Position, Product, Quantifier, Sum, TopK, UserMonoid
 from redalg.graph.plan import COUNT, MeanAnchor, PassPlan, Slot
 from redalg.kernels.ir.axis_roles import Roles
@@ -240,7 +240,7 @@ def bounds(p: PassPlan) -> dict[Node, tuple[Node, ...]]:
 
 
 def _special(n: Node) -> float:
-    return {NEG_INF: float("-inf"), INF: float("inf")}.get(n, float("nan"))
+    return {NEG_INF: float("-inf"), INF: float("inf"), FALSE: 0.0, TRUE: 1.0}.get(n, float("nan"))
 
 
 def _start(monoid: UserMonoid, value: float, kind: str) -> float | int | bool:

@@ -16,6 +16,7 @@ from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled, unknown_inside
 from redalg.kernels.ir.kinds import Kinds
 from redalg.kernels.ir.program import STORAGE, Let, Operand, Pass, Program, Result
+from redalg.kernels.lower.adjoined import adjoined
 from redalg.kernels.lower.alike import alike
 from redalg.kernels.lower.compensated import compensated
 from redalg.kernels.lower.draft import ProgramDraft
@@ -194,7 +195,7 @@ def _passes(plan: Plan, part: Roles, kinds: Kinds) -> tuple[Pass, ...]:
     for p in plan.passes:
         if not p.order and not p.exports:
             continue
-        lowered = PassLowering(p, part, kinds).lowered()
+        lowered = PassLowering(adjoined(p), part, kinds).lowered()
         exported = tuple(Let(name, PassLowering.resolved(p, guard(node, bounds(p)))) for name, node in p.exports)
         for let in exported:
             kinds.learn(let.name, let.node)

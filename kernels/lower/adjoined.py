@@ -1,0 +1,101 @@
+"""Users' monoids with an identity that is adjoined: a fold that has seen no element gives what it meets, bit for bit.
+
+Folds, threads, tiles and splits begin with a state of nothing. Combining with the identity that a monoid states is only
+an equation of real numbers: 0·oo + b is NaN for an affine map, and so is max(-oo, -oo) + log1p(exp(-|-oo + oo|)).
+A state has a part more, whether it has seen an element, unless the identity goes by rules that hold for every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from redalg.graph.node import FALSE, INF, NEG_INF, ONE, TRUE, ZERO, Node, logical, state, where
+from redalg.graph.operators import Custom, UserMonoid
+from redalg.graph.plan import PassPlan, Slot
+
+SEEN = "~seen"  # what the name of the part more ends in
+NEUTRAL = {"add": ZERO, "mul": ONE, "maximum": NEG_INF, "minimum": INF, "and": TRUE, "or": FALSE}
+
+
+@dataclass(frozen=True)
+class Adjoined:
+    """A monoid beside a condition that is last: whether this is more than its identity."""
+
+    inner: UserMonoid
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def digest(self) -> str:
+        return f"adjoined {self.inner.digest}"
+
+    @property
+    def width(self) -> int:
+        return self.inner.width + 1
+
+    @property
+    def commutative(self) -> bool:
+        return self.inner.commutative
+
+    @property
+    def combined(self) -> tuple[Node, ...]:
+        a, b = (tuple(state(f"{side}{i}") for i in range(self.width)) for side in "ab")
+        return self.combine_nodes(a, b)
+
+    @property
+    def identity_nodes(self) -> tuple[Node, ...]:
+        return *self.inner.identity_nodes, FALSE
+
+    @property
+    def acted(self) -> tuple[tuple[str, tuple[Node, ...]], ...]:
+        return ()
+
+    def combine_nodes(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[Node, ...]:
+        *mine, some = a
+        *theirs, more = b
+        both = self.inner.combine_nodes(mine, theirs)
+        parts = (where(more, where(some, z, y), x) for x, y, z in zip(mine, theirs, both, strict=True))
+        return *parts, logical("or", some, more)
+
+
+def adjoined(p: PassPlan) -> PassPlan:
+    """The pass, with a part more for monoids whose identity is one of real numbers alone."""
+    slots = tuple(map(_slot, p.slots))
+    return p if slots == p.slots else replace(p, slots=slots)
+
+
+def _slot(s: Slot) -> Slot:
+    if not isinstance(s.op, Custom) or neutral(s.op.monoid):
+        return s
+    seen = s.name + SEEN
+    return replace(s, op=Custom(Adjoined(s.op.monoid)), lift=(*s.lift, TRUE), parts=(*s.parts, seen))
+
+
+def neutral(monoid: UserMonoid) -> bool:
+    """Whether combining with the identity, on either side, gives every number that it meets, infinities and NaN, too."""
+    values = tuple(state(f"value{i}") for i in range(monoid.width))
+    sides = ((monoid.identity_nodes, values), (values, monoid.identity_nodes))
+    return all(_met(monoid, *side) == values for side in sides)
+
+
+def _met(monoid: UserMonoid, a: Sequence[Node], b: Sequence[Node]) -> tuple[Node, ...]:
+    """What a combination gives, simplified by nothing but neutral elements."""
+    mapping = {state(f"{name}{i}"): x for name, side in (("a", a), ("b", b)) for i, x in enumerate(side)}
+    done: dict[Node, Node] = {}
+    return tuple(_plain(n, mapping, done) for n in monoid.combined)
+
+
+def _plain(n: Node, mapping: dict[Node, Node], done: dict[Node, Node]) -> Node:
+    if n in mapping:
+        return mapping[n]
+    if n not in done:
+        args = tuple(_plain(x, mapping, done) for x in n.args)
+        rest = tuple(x for x in args if x is not NEUTRAL.get(n.op))
+        if n.op in NEUTRAL and len(rest) < 2:
+            done[n] = rest[0] if rest else NEUTRAL[n.op]
+        else:
+            done[n] = n if not args else Node(n.op, rest if n.op in NEUTRAL else args, n.attr)
+    return done[n]
