@@ -18,40 +18,22 @@ SEEN = "~seen"  # what the name of the part more ends in
 NEUTRAL = {"add": ZERO, "mul": ONE, "maximum": NEG_INF, "minimum": INF, "and": TRUE, "or": FALSE}
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Adjoined:
     """A monoid beside a condition that is last: whether this is more than its identity."""
 
     inner: UserMonoid
+    name: str
+    digest: str
+    width: int
+    commutative: bool
+    identity_nodes: tuple[Node, ...]
+    combined: tuple[Node, ...] = ()
+    acted: tuple[tuple[str, tuple[Node, ...]], ...] = ()
 
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def digest(self) -> str:
-        return f"adjoined {self.inner.digest}"
-
-    @property
-    def width(self) -> int:
-        return self.inner.width + 1
-
-    @property
-    def commutative(self) -> bool:
-        return self.inner.commutative
-
-    @property
-    def combined(self) -> tuple[Node, ...]:
-        a, b = (tuple(state(f"{side}{i}") for i in range(self.width)) for side in "ab")
-        return self.combine_nodes(a, b)
-
-    @property
-    def identity_nodes(self) -> tuple[Node, ...]:
-        return *self.inner.identity_nodes, FALSE
-
-    @property
-    def acted(self) -> tuple[tuple[str, tuple[Node, ...]], ...]:
-        return ()
+    @staticmethod
+    def of(m: UserMonoid) -> Adjoined:
+        return Adjoined(m, m.name, f"adjoined {m.digest}", m.width + 1, m.commutative, (*m.identity_nodes, FALSE))
 
     def combine_nodes(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[Node, ...]:
         *mine, some = a
@@ -71,11 +53,11 @@ def _slot(s: Slot) -> Slot:
     if not isinstance(s.op, Custom) or neutral(s.op.monoid):
         return s
     seen = s.name + SEEN
-    return replace(s, op=Custom(Adjoined(s.op.monoid)), lift=(*s.lift, TRUE), parts=(*s.parts, seen))
+    return replace(s, op=Custom(Adjoined.of(s.op.monoid)), lift=(*s.lift, TRUE), parts=(*s.parts, seen))
 
 
 def neutral(monoid: UserMonoid) -> bool:
-    """Whether combining with the identity, on either side, gives every number that it meets, infinities and NaN, too."""
+    """Whether combining with the identity, on either side, gives whatever number it meets, NaN, too."""
     values = tuple(state(f"value{i}") for i in range(monoid.width))
     sides = ((monoid.identity_nodes, values), (values, monoid.identity_nodes))
     return all(_met(monoid, *side) == values for side in sides)

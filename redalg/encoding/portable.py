@@ -45,7 +45,7 @@ def from_dict(form: Form, state: Any, where: str = "form.from_state_dict") -> Ac
         raise damaged(where, f"its entry {METADATA!r} is not bytes")
     first, table = header_of(metadata.tobytes(), where)
     names = [name for name, _, _ in table]
-    if sorted(map(str, state)) != sorted([*names, METADATA]):
+    if sorted(map(str, state)) != sorted([*names, METADATA]) or any(name not in state for name in names):
         raise damaged(
             where, f"its entries are {', '.join(sorted(map(str, state)))[:200]}, and its metadata lists others"
         )

@@ -10,19 +10,23 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redalg.encoding.container import LARGEST, Array, damaged
 from redalg.encoding.digest import form_digest, spec_digest
+from redalg.encoding.invariants import Intervals, broken
 from redalg.encoding.numbers import EXTENDED, EXTENDED_COMPLEX, INTEGER, coded, decoded
 from redalg.errors import RedalgError
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY, Origin
 from redalg.numeric.binding import Bound, check_kind
-from redalg.streaming import checks, nulls
+from redalg.numeric.integers import EXACT
+from redalg.streaming import checks, ids, nulls, promote
 from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.machine import export_axes
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.program import Program
 from redalg.streaming.snapshot import Layout, Snapshot
@@ -147,6 +151,11 @@ def accumulator(form: Form, header: Header, arrays: Mapping[str, Array], where: 
         axis not in sizes for d in layout.streamed for axis in d.axes if axis != layout.axis[0]
     ):
         raise reader.wrong("sizes")
+    if dtypes is not None and any(
+        place % (layout.inner(sizes) or 1) for interval in span.intervals for place in interval
+    ):
+        raise reader.wrong("intervals")
+    expected = reader.expected(number, dtypes)
     now = Snapshot(
         span,
         sizes,
@@ -155,7 +164,7 @@ def accumulator(form: Form, header: Header, arrays: Mapping[str, Array], where: 
         dtypes,
         number,
         {},
-        reader.whole("expected", LARGEST) if header.get("expected") is not None else None,
+        expected,
         reader.origin("origin", header.get("origin")),
         nulls.checked(layout, reader.text("nulls"), span.placed, where),
         reader.ids(),
@@ -242,9 +251,16 @@ class _Reader:
             intervals.append((low, high))
         return intervals
 
+    def expected(self, number: int, dtypes: Mapping[str, Any] | None) -> int | None:
+        """How many elements the first pass saw, of which later ones know the dtypes."""
+        found = self.whole("expected", LARGEST) if self.header.get("expected") is not None else None
+        if bool(found) != bool(number) or number and dtypes is None:
+            raise self.wrong("expected")
+        return found
+
     def ids(self) -> frozenset[str]:
         found = self.rows("ids")
-        if any(type(name) is not str for name in found) or found != sorted(set(found)):
+        if any(type(name) is not str for name in found) or found != sorted(set(found)) or not ids.sound(found):
             raise self.wrong("ids")
         return frozenset(found)
 
@@ -258,6 +274,8 @@ class _Reader:
             if name not in (dtypes or {}) or not (digits.isascii() and digits.isdigit() and len(digits) < 20):
                 raise self.wrong("beyond")
             found[name] = int(text)
+            if not EXACT < abs(found[name]) <= LARGEST + (found[name] < 0) or not promote.long((dtypes or {})[name]):
+                raise self.wrong("beyond")
         return found
 
     def sizes(self, layout: Layout, bound: Bound) -> dict[str, int]:
@@ -267,6 +285,8 @@ class _Reader:
         for axis in found:
             self.whole(axis, LARGEST, found)
         if not set(found) <= axes or any(found.get(axis) != n for axis, n in known.items()):
+            raise self.wrong("sizes")
+        if any(16 * prod(found.get(axis) or 1 for axis in d.axes) > LARGEST for d in layout.streamed):
             raise self.wrong("sizes")
         return dict(found)
 
@@ -365,10 +385,19 @@ class _Reader:
         return complex(*found) if row[0] == "complex" else found[0]
 
     def exports(self, a: Accumulator, number: int) -> dict[str, Array]:
-        names = [name for p in a._layout.plan.passes[:number] for name, _ in p.exports]
+        layout, now = a._layout, a._now
+        names = [name for p in layout.plan.passes[:number] for name, _ in p.exports]
         if self.rows("exports") != names:
             raise self.wrong("exports")
-        return {name: self.array(f"export/{name}") for name in names}
+        found = {name: self.array(f"export/{name}") for name in names}
+        if not found:
+            return {}
+        kinds = a._machine(now.dtypes).program(number).kinds
+        for name, x in found.items():
+            shape = tuple(now.sizes[axis] for axis in export_axes(layout.plan, layout.masked, name))
+            if x.shape != shape or x.dtype.kind not in _EXPORTED[kinds[name]]:
+                raise self.misshapen(f"export/{name}")
+        return found
 
     # --- states ---
 
@@ -379,7 +408,7 @@ class _Reader:
         if not now.deterministic:
             if len(rows) != bool(now.span.count):
                 raise self.wrong("states")
-            single = [self._state(a, now, "", row, now.span.count) for row in rows]
+            single = [self._state(a, now, "", row, now.span.intervals) for row in rows]
             return Single(*single)
         return self._tree(a, now, rows)
 
@@ -393,15 +422,16 @@ class _Reader:
         for k, row in enumerate(rows):
             level, index = self.whole("level", LEVELS, row), self.whole("index", LARGEST, row)
             low, high = (index << level) * inner, (index + 1 << level) * inner
-            if low < covered.stop or (level, index ^ 1) in dict(nodes):
+            if low < covered.stop or high > LARGEST or (level, index ^ 1) in dict(nodes):
                 raise self.wrong("states")
             covered = covered.joined(Span(True, ((low, high),), low, high))
-            nodes.append(((level, index), self._state(a, now, f"node{k}/", row, high - low)))
+            nodes.append(((level, index), self._state(a, now, f"node{k}/", row, ((low, high),))))
         if covered.intervals != now.span.intervals:
             raise self.wrong("states")
         return Tree(tuple(nodes), inner)
 
-    def _state(self, a: Accumulator, now: Snapshot, before: str, row: Header, count: int) -> State:
+    def _state(self, a: Accumulator, now: Snapshot, before: str, row: Header, covered: Intervals) -> State:
+        count = sum(high - low for low, high in covered)
         n, wide, kept = self.whole("n", count, row), self.flag("wide", row), self.flag("kept", row)
         machine = a._machine(now.dtypes)
         source = machine.wide if wide else machine
@@ -415,14 +445,21 @@ class _Reader:
         parts = {name: self._part(f"{before}part/{name}", program, name, axes[name], sizes) for name in program.arrays}
         low = {name: self._part(f"{before}low/{name}", program, name, axes[name], sizes) for name in program.sums}
         parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
-        return State(n, parts, low, wide, kept)
+        state = State(n, parts, low, wide, kept)
+        found = broken(program, state, covered, {**a._bound.dtypes, **(now.dtypes or {})})
+        if found is not None:
+            raise damaged(self.where, f"{before}{found.part} is what no stream leads to: {found.why}")
+        return state
 
     def _part(self, field: str, program: Program, name: str, axes: Sequence[str], sizes: Mapping[str, int]) -> Array:
         found = self.array(field)
         taken = {program.dtypes[name], *_LONGER.get(program.dtypes[name].char, ())}
         if found.dtype not in taken or found.shape != (1, *(sizes[axis] for axis in axes)):
-            raise damaged(self.where, f"array {field!r} is not of the dtype and the shape that the form says")
+            raise self.misshapen(field)
         return found
+
+    def misshapen(self, field: str) -> RedalgError:
+        return damaged(self.where, f"array {field!r} is not of the dtype and the shape that the form says")
 
     def finished(self) -> None:
         if self.arrays or self.coded:
@@ -433,6 +470,8 @@ _PLAIN = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
 )
 
+
+_EXPORTED = {"b": "b", "i": "iOf", "f": "f", "c": "c"}  # of kinds that tapes know; integers beside -oo are floats
 
 # What a part may be held in beside its own dtype: integers without bounds, what NumPy made of a longer constant, and
 # places of conditions among integers.

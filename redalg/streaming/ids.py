@@ -8,13 +8,14 @@ share a name are refused, as are two of which one has elements without a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from redalg.errors import RedalgError
 
 Ids = frozenset[str]
-_NUMBER, _RUN = re.compile(r"0|[1-9]\d*"), re.compile(r"(\d+)\.\.(\d+)")
+_NUMBER, _RUN = re.compile(r"0|[1-9]\d{0,99}", re.ASCII), re.compile(r"(\d{1,100})\.\.(\d{1,100})", re.ASCII)
 
 
 def named(name: Any, where: str) -> Ids:
@@ -51,6 +52,14 @@ def joined(a: Ids, b: Ids) -> Ids:
         else:
             runs.append((low, high))
     return frozenset([*_words(a), *_words(b), *(str(p) if p == q else f"{p}..{q}" for p, q in runs)])
+
+
+def sound(ids: Sequence[str]) -> bool:
+    """Whether they are a set that names are joined to: texts, and runs of numbers that neither meet nor touch."""
+    runs = sorted(_runs(ids))
+    written = {str(p) if p == q else f"{p}..{q}" for p, q in runs}
+    apart = all(p <= q for p, q in runs) and all(a[1] + 1 < b[0] for a, b in pairwise(runs))
+    return apart and "" not in ids and written == {*ids} - _words(ids)
 
 
 def _words(ids: Iterable[str]) -> set[str]:

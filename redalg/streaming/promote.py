@@ -41,7 +41,7 @@ def common(before: Dtypes, found: Dtypes) -> dict[str, Any]:
     return {name: d if d == found[name] else promote([d, found[name]]) for name, d in before.items()}
 
 
-def _long(dtype: Any) -> bool:
+def long(dtype: Any) -> bool:
     """Whether float64 does not hold all of its integers."""
     return isinstance(dtype, np.dtype) and dtype.kind in "iu" and dtype.itemsize == 8
 
@@ -57,7 +57,7 @@ def beyond(known: Mapping[str, int], arrays: Mapping[str, Any]) -> Mapping[str, 
     """With the elements of these arrays: tensor -> an integer element beyond 2^53, the farthest that was seen."""
     new: dict[str, int] = {}
     for name, x in arrays.items():
-        if isinstance(x, np.ndarray) and x.size and _long(x.dtype):
+        if isinstance(x, np.ndarray) and x.size and long(x.dtype):
             value = far(x)
             if abs(value) > abs(known.get(name, 0)):
                 new[name] = value
@@ -72,7 +72,7 @@ def farthest(a: Mapping[str, int], b: Mapping[str, int]) -> Mapping[str, int]:
 def check_held(before: Dtypes, after: Dtypes, noted: Mapping[str, int], where: str) -> None:
     """Raises: RedalgError where int64 elements beyond 2^53 would become float64."""
     for name, value in noted.items():
-        if _long(before[name]) and not _long(after[name]):
+        if long(before[name]) and not long(after[name]):
             raise _too_large(name, value, before[name], after[name], where)
 
 
@@ -82,7 +82,7 @@ def converted_chunk(found: Bound, dtypes: Dtypes, where: str) -> Bound:
     for name, dtype in dtypes.items():
         if found.dtypes[name] == dtype:
             continue
-        if _long(found.dtypes[name]) and not _long(dtype):
+        if long(found.dtypes[name]) and not long(dtype):
             value = far(arrays[name])
             if value:
                 raise _too_large(name, value, found.dtypes[name], dtype, where)
