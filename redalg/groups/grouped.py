@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.groups.alone import Alone
 from redalg.groups.keys import Keys, as_array, coded, in_order
 from redalg.groups.singly import Singly
 from redalg.groups.vectorised import Vectorised
@@ -37,7 +39,8 @@ class Grouped:
 
     `nulls`: as an accumulator's; with "skip" a row is left out where any tensor is null. A null in the keys is a key.
 
-    `update` and `merge` complete or leave everything as it was. Pickles. Not thread-safe.
+    `update` and `merge` complete or leave everything as it was. Pickles. Not thread-safe: while
+    one thread is in such a call, those of others are refused.
 
     Raises: RedalgError for arrays that do not fit the spec or what came before, and for keys without a hash.
 
@@ -61,12 +64,17 @@ class Grouped:
         self._keys, self._rows = Keys(), 0
         self._why = _not_vectorised(self._like)
         self._states: Vectorised | Singly = Singly(form, arrays) if self._why else Vectorised()
+        self._alone = Alone()
 
     def update(self, /, *unnamed: Any, by: Any, **chunks: Any) -> None:
         """Take in rows: a key for each in `by`, and one array for every tensor with the streamed axis.
 
         Where one tensor has it, its array may come without a name.
         """
+        with self._alone(UPDATE):
+            self._update(unnamed, by, chunks)
+
+    def _update(self, unnamed: Sequence[Any], by: Any, chunks: dict[str, Any]) -> None:
         like = self._like.copy()
         if unnamed:
             chunks = with_unnamed(like._streamed, unnamed, chunks, UPDATE)
@@ -98,6 +106,11 @@ class Grouped:
         if not isinstance(other, Grouped):
             fix = "merge form.grouped(...)"
             raise RedalgError(f"a {type(other).__name__}", MERGE, "it is no accumulator by group", fix)
+        with self._alone(MERGE), nullcontext() if other is self else other._alone(MERGE):
+            self._merge(other)
+        return self
+
+    def _merge(self, other: Grouped) -> None:
         like = self._like.copy().merge(other._like)
         mine, added = (g._states.promoted(g._like, like, MERGE) for g in (self, other))
         theirs = other._keys.listed()
@@ -107,7 +120,6 @@ class Grouped:
         commit()
         self._like, self._keys, self._states = like, keys, mine
         self._rows += other._rows
-        return self
 
     def __add__(self, other: object) -> Grouped:
         """A new one with the rows of both, this one's first."""
@@ -122,7 +134,8 @@ class Grouped:
         if not isinstance(self._states, Singly):
             why = "the plan has 1 pass, and this is the last"
             raise RedalgError("a further pass", "Grouped.next_pass", why, "call result()")
-        self._states.next_pass()
+        with self._alone("Grouped.next_pass"):
+            self._states.next_pass()
 
     def result(self, sort: bool = False) -> tuple[np.ndarray, Any]:
         """The keys, and what the form gives for each group, with a leading axis of groups.
@@ -174,7 +187,7 @@ class Grouped:
         """An independent one with the same states."""
         twin = object.__new__(Grouped)
         twin.__dict__.update(self.__dict__)
-        twin._states = self._states.copy()
+        twin._states, twin._alone = self._states.copy(), Alone()
         return twin
 
     __copy__ = copy

@@ -55,7 +55,8 @@ class Accumulator:
     in `state`). With `deterministic` the result has the same bits for every chunking and every split: a fixed binary
     tree over absolute positions, of which a few states per level are held (`redalg.streaming.tree`).
 
-    Pickles. Not thread-safe: one thread per accumulator; forms are shared freely.
+    Pickles. Not thread-safe: one thread per accumulator; forms are shared freely. Calls of two threads that would lose
+    elements are refused (under the GIL): one of them raises, and has changed nothing.
 
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, what was bound or what came before.
 
@@ -132,23 +133,31 @@ class Accumulator:
         """
         if unnamed:
             chunks = with_unnamed(self._streamed, unnamed, chunks, checks.UPDATE)
-        if self._now.nulls != "propagate":
-            chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
+        now = self._now
+        if now.nulls != "propagate":
+            chunks = dict(null.without(self._layout, chunks, now.nulls, checks.UPDATE))
         try:
             arrays, kind = kind_of_call(self._layout.names, chunks)
         except Unkeyed:
             arrays, kind = [], None
         feed = self._feeds.get(kind)
-        if feed is None or not feed.follows(self._now):
-            found = checks.chunk(self._layout, self._now, chunks)
-            self._now = self._readable(self._advanced(found))
+        if feed is None or not feed.follows(now):
+            found = checks.chunk(self._layout, now, chunks)
+            after = self._readable(self._advanced(now, found))
+            self._put(now, after, checks.UPDATE)
             if kind is not None and may_be_fed(arrays) and _in_own(found, self._layout.names, arrays):
-                self._remember(kind, found, arrays)
+                self._remember(after, kind, found, arrays)
             return
         if feed.inner > 1:
-            checks.aligned(self._now.span, feed.inner)
-        after = feed.advanced(self._now, arrays)
-        self._now = self._readable(after) if feed.whole_numbers else after
+            checks.aligned(now.span, feed.inner)
+        after = feed.advanced(now, arrays)
+        self._put(now, self._readable(after) if feed.whole_numbers else after, checks.UPDATE)
+
+    def _put(self, before: Snapshot, after: Snapshot, where: str) -> None:
+        """Go on from a snapshot that was read. Raises: RedalgError if another one would be lost."""
+        if self._now is not before:
+            raise checks.shared(where)
+        self._now = after
 
     @property
     def _streamed(self) -> list[Decl]:
@@ -159,15 +168,16 @@ class Accumulator:
         """An update that prepares for no further one."""
         if self._now.nulls != "propagate":
             chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
-        self._now = self._readable(self._advanced(checks.chunk(self._layout, self._now, chunks)))
+        now = self._now
+        self._now = self._readable(self._advanced(now, checks.chunk(self._layout, now, chunks)))
 
     def _take(self, found: Bound, cuts: Sequence[int]) -> None:
         """An update by a chunk that fits, piece by piece: what pieces with accumulators of their own merge to."""
-        self._now = self._readable(self._advanced(found, cuts))
+        self._now = self._readable(self._advanced(self._now, found, cuts))
 
-    def _remember(self, kind: Hashable, found: Bound, arrays: Sequence[Any]) -> None:
+    def _remember(self, now: Snapshot, kind: Hashable, found: Bound, arrays: Sequence[Any]) -> None:
         """Prepare for more chunks of this kind, of which there was one."""
-        now, axis = self._now, self._layout.axis
+        axis = self._layout.axis
         length = found.sizes[axis[0]]
         if not length:
             return
@@ -196,9 +206,9 @@ class Accumulator:
             any(x.dtype == np.int64 for x in arrays if isinstance(x, np.ndarray)),
         )
 
-    def _advanced(self, found: Bound, cuts: Sequence[int] = ()) -> Snapshot:
+    def _advanced(self, now: Snapshot, found: Bound, cuts: Sequence[int] = ()) -> Snapshot:
         """What is held after a chunk, which is taken at once or in the pieces between `cuts`."""
-        now, axis = self._now, self._layout.axis
+        axis = self._layout.axis
         sizes = _same(now.sizes, {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}})
         length = found.sizes[axis[0]]
         if not length:
@@ -238,8 +248,8 @@ class Accumulator:
         """
         if not isinstance(other, Accumulator):
             raise checks.no_accumulator(other)
-        checks.mergeable(self, other)
         mine, theirs = self._now, other._now
+        checks.mergeable(self, other)
         span = checks.joined_span(self._layout, mine, theirs)
         sizes, dtypes = _same(mine.sizes, {**theirs.sizes, **mine.sizes}), _joint(mine.dtypes, theirs.dtypes)
         pieces = mine.pieces
@@ -252,7 +262,7 @@ class Accumulator:
         origin, noted = mine.origin or theirs.origin, promote.farthest(mine.beyond, theirs.beyond)
         names, nothing = ids.joined(mine.ids, theirs.ids), _joint(mine.nothing, theirs.nothing)
         whole = mine.after(pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
-        self._now = self._readable(whole.after(ids=names, nothing=nothing))
+        self._put(mine, self._readable(whole.after(ids=names, nothing=nothing)), checks.MERGE)
         return self
 
     def __add__(self, other: object) -> Accumulator:
@@ -307,19 +317,20 @@ class Accumulator:
         >>> acc.update(x=[1.0, 2.0, 6.0]); acc.next_pass(); acc.update(x=[1.0, 2.0, 6.0]); acc.result()
         array(2.)
         """
-        checks.may_go_on(self)
         now = self._now
+        checks.may_go_on(self)
         with np.errstate(all="ignore"):
             exports = results.exports(self._machine(now.dtypes), results.read(self), self)
         placed = now.span.start if start is None and now.span.placed else checks.start(start)
-        self._now = now.after(
+        after = now.after(
             number=now.number + 1,
             exports={**now.exports, **exports},
-            expected=now.expected or self.count,
+            expected=now.expected or now.span.count,
             span=Span.at(placed),
             pieces=now.pieces.cleared(),
             ids=ids.named(id, "Accumulator.next_pass"),
         )
+        self._put(now, after, "Accumulator.next_pass")
 
     # --- results -------------------------------------------------------------------------------------------------
 
@@ -454,9 +465,11 @@ class Accumulator:
 
     def _machine(self, dtypes: Mapping[str, Any] | None) -> Machine:
         key = tuple((dtypes or {}).items())
-        if key not in self._machines:
-            self._machines = {key: self._built(dtypes or {})}
-        return self._machines[key]
+        found = self._machines.get(key)
+        if found is None:
+            found = self._built(dtypes or {})
+            self._machines = {key: found}
+        return found
 
     def _built(self, dtypes: Mapping[str, Any]) -> Machine:
         found = {**self._bound.dtypes, **dtypes}
@@ -465,10 +478,12 @@ class Accumulator:
 
     def _engine(self, machine: Machine) -> Engine:
         key = (id(machine), self._now.number)
-        if key not in self._engines:
+        found = self._engines.get(key)
+        if found is None:
             known = {**given(self._bound.arrays), **self._now.exports}
-            self._engines = {key: engine_of(machine, self._now.number, known)}
-        return self._engines[key]
+            found = engine_of(machine, key[1], known)
+            self._engines = {key: found}
+        return found
 
     def _stretch(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], start: int) -> Stretch:
         everything = {**given(self._bound.arrays), **self._now.exports, **given(arrays)}

@@ -160,6 +160,12 @@ def no_accumulator(other: Any) -> RedalgError:
     return RedalgError(f"a {type(other).__name__}", MERGE, "it is not an accumulator", "merge form.accumulator(...)")
 
 
+def shared(where: str) -> RedalgError:
+    why = "another thread is changing it, or has done so since this call began"
+    fix = "one accumulator for each thread, merged at the end, or a lock around the calls"
+    return RedalgError("an accumulator of several threads", where, why, fix)
+
+
 def mergeable(a: Accumulator, b: Accumulator) -> None:
     """Same form, same bound tensors, same pass with the same exports, same kind of placement, sizes and dtypes."""
     if a.form is not b.form and (a.form.spec != b.form.spec or a.form.plan != b.form.plan):
@@ -208,7 +214,7 @@ def _same_arrays(what: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], 
         if x is y:
             continue
         p, q = np.asarray(x), np.asarray(y)
-        if p.dtype != q.dtype or p.shape != q.shape or not np.all((p == q) | ((p != p) & (q != q))):
+        if p.dtype != q.dtype or p.shape != q.shape or not np.all((p == q) & _signed_alike(p, q) | (p != p) & (q != q)):
             raise RedalgError("this accumulator", MERGE, f"{what} {name} differs between the two", fix)
 
 
@@ -226,6 +232,13 @@ def joined_span(layout: Layout, mine: Snapshot, theirs: Snapshot) -> Span:
         why = f"the monoid does not commute, and the positions {gap} between the pieces are missing"
         raise RedalgError("this accumulator", MERGE, why, "merge neighbours first")
     return joined
+
+
+def _signed_alike(p: np.ndarray, q: np.ndarray) -> Any:
+    """Whether zeros are of one sign: what is divided by them is not."""
+    if p.dtype.kind not in "fc":
+        return True
+    return (np.signbit(p.real) == np.signbit(q.real)) & (np.signbit(p.imag) == np.signbit(q.imag))
 
 
 # --- passes and results ----------------------------------------------------------------------------------------------
