@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import count
 
 from redalg.graph.masked import is_statistic
-from redalg.graph.node import COMPARISONS, Levels, Node, is_inverse, rename_axes, walk
+from redalg.graph.node import COMPARISONS, Levels, Node, is_inverse, leaves, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.compensated import SUM as EXACT_SUM
 from redalg.kernels.ir.contractions import unknown_inside
@@ -39,6 +39,7 @@ IDENTITY = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 INT_LIMITS = {
     **{f"int{b}": (-(2 ** (b - 1)), 2 ** (b - 1) - 1) for b in (4, 8, 16, 32)},
     **{f"uint{b}": (0, 2**b - 1) for b in (4, 8, 16, 32)},
+    "uint64": (0, 2**63 - 1),  # integers of kernels are int64
 }
 
 
@@ -131,6 +132,10 @@ class Scalars:
         self.lines.append(f"{name} = {text}")
         if kind is None or kind == self.kinds.of(node):
             self.known[node] = name
+
+    def forget(self, leaf: Node) -> None:
+        """From here on the leaf is another value."""
+        self.known = {node: name for node, name in self.known.items() if leaf not in leaves(node, leaf.op)}
 
     def define(self, node: Node, name: str | None = None) -> str:
         """The name of a node's value; assigned here if it has none."""

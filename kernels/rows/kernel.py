@@ -9,6 +9,7 @@ from functools import cached_property
 
 from redalg.graph.node import COMPARISONS, is_inverse, leaves, walk
 from redalg.graph.operators import Position, TopK
+from redalg.graph.plan import COUNT
 from redalg.kernels.code.coarsen import SIDE, coarsened
 from redalg.kernels.code.dead_code import called, eliminated
 from redalg.kernels.code.imports import imports
@@ -368,6 +369,7 @@ class Kernel:
     def _pass(self, p: Pass, last: bool) -> None:
         self.row = self.row.child()
         self.row.lines = []
+        self.row.forget(COUNT)  # of a thread's elements now: exports of an earlier pass are of all
         if self.program.columns:
             self.column_rows().walk(p)
             names = {}

@@ -239,3 +239,19 @@ def test_the_extrema_found_on_a_device_are_those_of_the_array(
 def test_unsigned_integers_beyond_int64_are_seen_by_their_sign() -> None:
     found, _, _ = simulated.run(extrema((0,)), {"k": np.array([5, 2**64 - 1, 7], np.uint64)})
     assert int(found["low"].view(np.int64)) == -1
+
+
+WIDTHS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_casts_of_integers_saturate_at_both_ends(name: str) -> None:
+    text = f"c = cast(k[i,j], {name}); return s = sum[j](c), low = min[j](c), at = topk[j:4:t](c).indices"
+    form = ra.derive_incremental(ra.parse(text))
+    k = np.array([[-8, 10, 6, -3, 300, -300], [2**40, -(2**40), 0, 1, 2, -1]])
+    c = np.clip(k, np.iinfo(name).min, min(np.iinfo(name).max, 2**63 - 1))
+    wanted = {"s": c.sum(1), "low": c.min(1), "at": np.argsort(-c, axis=1, kind="stable")[:, :4]}
+    emulated, _, _ = simulated.run(form, {"k": k})
+    for found in (emulated, form.compile("cpu")(k=k)):
+        for output, value in wanted.items():
+            np.testing.assert_array_equal(found[output], value, output)
