@@ -298,10 +298,11 @@ class Sample:
 
     def _is_excused(self, scalars: Scalars, pair: Obligation) -> bool:
         """Whether stage values are assumed to be finite and are not, and the form cannot be NaN: of a position, a
-        condition or a count. An infinity or a NaN has made values alike, or comparisons false."""
+        condition or a count. An infinity or a NaN has made values alike, or comparisons false: also the -oo of a list
+        that is not full, of which a function may be a number."""
         if not self.partial or not is_exact(pair.right):
             return False
-        below = {n for n in walk(pair.left, pair.right, *pair.assumptions) if n.op in _CALCULATED}
+        below = {n for n in walk(pair.left, pair.right, *pair.assumptions) if n.op in _CALCULATED or _is_list(n)}
         found = (value for value in scalars.found(below) if not isinstance(value, bool))
         return any(scalars.numbers.is_infinite(value) or scalars.numbers.is_nan(value) for value in found)
 
@@ -341,6 +342,10 @@ class Sample:
         shown = {f"{name}{list(place) if place else ''}": v for name, place, v in values}
         at, left, right = self.failed
         return shown | {"at": at, "left": left, "right": right}
+
+
+def _is_list(node: Node) -> bool:
+    return node.op == "reduce" and bool(node.attr.kind == "topk_values")
 
 
 def _parameter_divisors(definition: Node) -> list[Node]:

@@ -12,7 +12,7 @@ together, along one more axis (`redalg.laws.batch`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -268,20 +268,24 @@ class Definitions:
         spec, axis = form.spec, form.plan.axis
         if not axis or not form.plan.passes or any("complex" in d.domain for d in spec.tensors):
             return {}
+        found = [self._of_length(form, n) for n in (max(LENGTH, _longest(spec) + 1), *_not_full(spec))]
+        return {name: _worst(f.get(name, "") for f in found) for name in spec.outputs if any(name in f for f in found)}
+
+    def _of_length(self, form: Form, elements: int) -> dict[str, str]:
+        """On streams of so many elements."""
+        spec, axis = form.spec, form.plan.axis
         lists = new_axes(*spec.outputs.values())
         places = {n.attr for n in g.walk(*spec.outputs.values()) if n.op == "index"} - {*axis}
         own = LONG[len(places) > 1]
         sizes = {**{a: own if a in places else 2 for d in spec.tensors for a in d.axes}, **lists}
-        sizes[axis[0]] = -(-max(LENGTH, _longest(spec) + 1) // 2 ** (len(axis) - 1))
-        batches = tuple(_batches(spec))
-        if not batches:  # nothing but integers and conditions
-            return {}
+        sizes[axis[0]] = -(-elements // 2 ** (len(axis) - 1))
+        batches = tuple(_batches(spec))  # none where there are integers and conditions alone
         tensors = tuple(_tensor(d, axis[0], sizes, places) for d in spec.tensors)
         cost = _cost(form, sizes, count(tensors, batches))
         within(cost, INFINITIES, WORK)
         spend(cost)
         case = free_axis(spec, form.plan)
-        key = (case, *spec.outputs)
+        key = (case, str(elements), *spec.outputs)
         if key not in self.cases:
             arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
             self.cases[key] = Cases(spec_over(spec, case), case, sizes[axis[0]], arrays)
@@ -327,8 +331,8 @@ class Cases:
                     break  # there is no more to find
             return found
         except RedalgError:
-            halves, kinds = [half.compared(form) for half in self.halves], ("", "nan", "exact", "number")
-            return {name: max((h.get(name, "") for h in halves), key=kinds.index) for half in halves for name in half}
+            halves = [half.compared(form) for half in self.halves]
+            return {name: _worst(h.get(name, "") for h in halves) for half in halves for name in half}
 
     def _results(self, form: Form) -> Iterator[dict[str, Any]]:
         """Of the whole stream at once, and in pieces: what two accumulators merge to, where one pass suffices."""
@@ -340,6 +344,18 @@ class Cases:
             same = form.plan, plan, over._divided(self.arrays, cuts)
             self.run.append(same)
         return same[2].values(over)
+
+
+def _worst(kinds: Iterable[str]) -> str:
+    return max(kinds, key=("", "nan", "exact", "number").index)
+
+
+def _not_full(spec: Spec) -> list[int]:
+    """Lengths of streams on which a list of integers or conditions alone has one entry too few, which is -oo: others
+    have that where elements are."""
+    nodes = g.walk(*spec.outputs.values())
+    lists = (n for n in nodes if n.op == "reduce" and n.attr.kind == "topk_values" and not _numbers(n))
+    return sorted({n.attr.extra[0] - 1 for n in lists if n.attr.extra[0] > 1})
 
 
 def _longest(spec: Spec) -> int:
