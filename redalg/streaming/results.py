@@ -12,9 +12,9 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.operators import TopK
 from redalg.graph.plan import COUNT, given
-from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
+from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
 from redalg.numeric.binding import Bound
-from redalg.numeric.definition import reference
+from redalg.numeric.definition import finished, reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.numeric.integers import EXACT, magnitude
 from redalg.numeric.reductions import unfilled
@@ -120,12 +120,18 @@ def _nothing(a: Accumulator, where: str) -> dict[str, Array]:
     found = reference(a.form.spec, **arrays)
     named = found if isinstance(found, dict) else {next(iter(a.form.spec.outputs)): found}
     flows = _flows(a.form.spec, tuple({**a._bound.dtypes, **(a._now.nothing or {})}.items()))
-    return {n: narrowed(x, flows[n].dtype) if flows[n].dtype == BFLOAT16_BITS else x for n, x in named.items()}
+    known = a._now.nothing is not None
+    return {n: finished(x, flows[n].dtype) if known or _is_narrow(flows[n].dtype) else x for n, x in named.items()}
+
+
+def _is_narrow(dtype: np.dtype) -> bool:
+    """A format that NumPy lacks: of PyTorch's tensors, or of another library's dtype. Arrays bound hold it in float32."""
+    return dtype == BFLOAT16_BITS or dtype.name in NARROW_ONLY
 
 
 def _dtype_of(decl: Any, dtypes: Mapping[str, Any] | None) -> Any:
     if dtypes is not None:
-        return np.float32 if dtypes[decl.name] == BFLOAT16_BITS else dtypes[decl.name]
+        return np.float32 if _is_narrow(dtypes[decl.name]) else dtypes[decl.name]
     by_domain = {"bool": np.bool_, "integer": np.int64, "complex": np.complex128}
     return next((dtype for word, dtype in by_domain.items() if word in decl.domain), np.float64)
 

@@ -1,0 +1,28 @@
+"""Accumulators that saw chunks of length 0 alone: results, and their dtypes, are those of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import redalg as ra
+
+FORM = ra.derive_incremental(
+    ra.parse("return y = minimum(max[j](x[i,j]), u[i]), s = u[i]*sum[j](x[i,j]), n = count[j](x[i,j] > 0)")
+)
+DTYPES = [ml_dtypes.bfloat16, np.float16, np.float32, np.float64, ml_dtypes.float8_e4m3fn, np.int8, np.uint64]
+
+
+@pytest.mark.parametrize("x", DTYPES)
+@pytest.mark.parametrize("u", DTYPES)
+def test_they_are_those_of_a_call(x: Any, u: Any) -> None:
+    row, chunk = np.arange(1, 4).astype(u), np.zeros((3, 0), x)
+    acc = FORM.accumulator(u=row)
+    acc.update(x=chunk)
+    found, wanted = acc.result(), FORM.compile("numpy")(x=chunk, u=row)
+    for name, value in found.items():
+        assert value.dtype == wanted[name].dtype, name
+        np.testing.assert_array_equal(value.astype(float), wanted[name].astype(float), name)
