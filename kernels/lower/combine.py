@@ -177,6 +177,10 @@ class Combining:
         units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.units}
         counts = values if isinstance(slot.op, Product) else {COUNT.attr.name: count}
         factor = self._factor(coefficient, counts | self.moves[k] | units, slot.axes)
+        if value.op == "state" and isinstance(slot.op, Additive):
+            chosen, factor = _conditions(factor)
+            if chosen:  # what is not selected is dropped, infinities and NaN included
+                return where(logical("and", *chosen), mul(factor, value), ZERO)
         term = mul(factor, value)
         if value.op == "state" and isinstance(slot.op, Additive | Product) and self._may_overflow(coefficient):
             return where(compare("eq", value, ZERO), ZERO, term)
@@ -227,6 +231,13 @@ class Combining:
         target = alias(anchor, self.plan)
         slot = next((s for s in self.plan.slots if target in s.parts), None)
         return slot is not None and (slot.kind == "max" and c < 0 or slot.kind == "min" and c > 0)
+
+
+def _conditions(factor: Node) -> tuple[list[Node], Node]:
+    """The conditions without which a coefficient is 0, and what it is under them."""
+    factors = factor.args if factor.op == "mul" else (factor,)
+    choices = {f: f.args for f in factors if f.op == "where" and is_const(f.args[2], 0)}
+    return [c for c, _, _ in choices.values()], mul(*(choices[f][1] if f in choices else f for f in factors))
 
 
 def _names(step: Step) -> set[str]:
