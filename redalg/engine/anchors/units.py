@@ -162,12 +162,27 @@ def _groups(raw: Cascade, nodes: list[Node], rows: Mapping[Node, list[Mono]]) ->
 
 def _note(node: Node, rows: Mapping[Node, list[Mono]], groups: list[_Group]) -> bool:
     """Whether a node is homogeneous and of lower degree than a slot below it; its groups join those known."""
-    below = [e for s in g.walk(node) for e in rows.get(s, ())]
-    names = {leaf.attr.name for leaf in g.leaves(node) if not leaf.attr.domain & UNSCALED}
-    found = _lowered(symmetries(node, names), below) if below and names else []
-    for group in found:
+    found = _found(node, rows)
+    for group in _of_factors(node, rows, found) or found:
         _merge(groups, group)
     return bool(found)
+
+
+def _found(node: Node, rows: Mapping[Node, list[Mono]]) -> list[_Group]:
+    below = [e for s in g.walk(node) for e in rows.get(s, ())]
+    names = {leaf.attr.name for leaf in g.leaves(node) if not leaf.attr.domain & UNSCALED}
+    return _lowered(symmetries(node, names), below) if below and names else []
+
+
+def _of_factors(node: Node, rows: Mapping[Node, list[Mono]], whole: list[_Group]) -> list[_Group]:
+    """The groups of a product's factors, where each that has a slot is of lower degree by itself, and has fewer tensors
+    than a group of the product: in ``(x - sum(w))*norm(x)`` no norm is measured by w, beside which it may be nothing."""
+    if node.op != "mul" or not whole:
+        return []
+    held = [f for f in node.args if any(s in rows and rows[s] for s in g.walk(f))]
+    found = [_found(f, rows) for f in held]
+    fewer = any(a.members < b.members for groups in found for a in groups for b in whole)
+    return [group for groups in found for group in groups] if fewer and all(found) else []
 
 
 def _lowered(found: Sequence[tuple[frozenset[str], Degree]], below: Sequence[Mono]) -> list[_Group]:
