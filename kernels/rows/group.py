@@ -173,6 +173,13 @@ class Group:
             self.kernel.comment("This block has begun: the others of its cluster may write to its shared memory.")
             self.kernel.out("cluster_arrive()")
 
+    def begin_persistent(self) -> None:
+        """Before the loop over groups of rows: rows side by side are written to other blocks, all of which have begun."""
+        s = self.schedule
+        if s.persistent and s.column and s.cluster > 1 and self.kernel.program.passes:
+            self.kernel.comment("The blocks of a cluster write to each other's shared memory once all have begun.")
+            self.kernel.out("cluster_sync()")
+
     def _mbarriers(self) -> None:
         """One for each exchange of the cluster, so that none is used twice."""
         self.kernel.comment("An mbarrier for each exchange of the cluster.")

@@ -146,6 +146,7 @@ class Kernel:
             return
         parts = s.cluster * s.split
         rows = self.total
+        self.group.begin_persistent()
         out(f"group = i64(cuda.blockIdx.x){f' // {parts}' if parts > 1 else ''}")
         groups = f"({rows} + {s.rows_per_block - 1}) // {s.rows_per_block}" if s.rows_per_block > 1 else rows
         step = f"i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}"
