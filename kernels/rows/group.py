@@ -174,7 +174,7 @@ class Group:
             self.kernel.out("cluster_arrive()")
 
     def begin_persistent(self) -> None:
-        """Before the loop over groups of rows: rows side by side are written to other blocks, all of which have begun."""
+        """Before the loop over groups of rows: rows side by side are written to other blocks once all have begun."""
         s = self.schedule
         if s.persistent and s.column and s.cluster > 1 and self.kernel.program.passes:
             self.kernel.comment("The blocks of a cluster write to each other's shared memory once all have begun.")

@@ -116,8 +116,8 @@ def _centres(before: Iterable[Step], known: set[str]) -> bool:
 
 
 def _waits(found: Anchored) -> bool:
-    """Whether nothing before the sums reads one, nor any of them another one (weights ``exp(x - max x)`` would be of the
-    maximum so far), and further elements may be added to each."""
+    """Whether nothing before the sums reads one, nor any of them another one (weights ``exp(x - max x)`` would be of
+    the maximum so far), and further elements may be added to each."""
     names = {n for f in found.sums.folds for n in f.names}
     read = {n.attr.name for step in (*found.before, found.sums) for n in leaves_of(step)}
     adds = all(isinstance(f.op, Sum | Product | Extremum | Quantifier) and not f.axes for f in found.sums.folds)

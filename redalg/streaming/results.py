@@ -125,7 +125,7 @@ def _nothing(a: Accumulator, where: str) -> dict[str, Array]:
 
 
 def _is_narrow(dtype: np.dtype) -> bool:
-    """A format that NumPy lacks: of PyTorch's tensors, or of another library's dtype. Arrays bound hold it in float32."""
+    """A format that NumPy lacks, of PyTorch's tensors or of another library's dtype: arrays hold it in float32."""
     return dtype == BFLOAT16_BITS or dtype.name in NARROW_ONLY
 
 

@@ -175,8 +175,9 @@ def _found(node: Node, rows: Mapping[Node, list[Mono]]) -> list[_Group]:
 
 
 def _of_factors(node: Node, rows: Mapping[Node, list[Mono]], whole: list[_Group]) -> list[_Group]:
-    """The groups of a product's factors, where each that has a slot is of lower degree by itself, and has fewer tensors
-    than a group of the product: in ``(x - sum(w))*norm(x)`` no norm is measured by w, beside which it may be nothing."""
+    """The groups of a product's factors, where each that has a slot is of lower degree by itself, and has fewer
+    tensors than a group of the product: ``(x - sum(w))*norm(x)`` has no norm in units of w, beside which it may be 0.
+    """
     if node.op != "mul" or not whole:
         return []
     held = [f for f in node.args if any(s in rows and rows[s] for s in g.walk(f))]

@@ -1,4 +1,4 @@
-"""Whatever schedule is asked for: it is refused, or the kernel gives the definition, in any order of threads and blocks."""
+"""Whatever schedule is asked for: it is refused, or the kernel gives the definition, in any order of threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-import redalg as ra
 from redalg.errors import RedalgError
 from redalg.kernels.ir.schedule import Schedule
 from tests.support.forms import Forms

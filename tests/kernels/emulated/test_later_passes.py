@@ -15,8 +15,9 @@ from tests.support.simulated import agree, run
 TEXTS = {
     "covariance beside a maximum": "m = max[j](-x[i,j]); return y = cov[j](maximum(m, x[i,j]), x[i,j])",
     "mean of distances": "m = mean[j](x[i,j]); return y = mean[j](abs(x[i,j] - m)), v = var[j](abs(x[i,j] - m))",
-    "mean over a mean": "m = mean[j](x[i,j]); s = mean[j](sqrt(abs(x[i,j] - m))); return y = var[j](tanh(x[i,j] - s)), m",
-    "size beside": "m = mean[j](x[i,j]); return y = size[j]*mean[j](tanh(x[i,j] - m)), n = sum[j](tanh(x[i,j] - m))/size[j]",
+    "mean over a mean": "m = mean[j](x[i,j]); s = mean[j](sqrt(abs(x[i,j] - m))); "
+    "return y = var[j](tanh(x[i,j] - s)), m",
+    "size beside": "m = mean[j](x[i,j]); t = tanh(x[i,j] - m); return y = size[j]*mean[j](t), n = sum[j](t)/size[j]",
 }
 SCHEDULES = (
     Schedule(64, 1, 1, 4),

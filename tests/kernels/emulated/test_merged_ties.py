@@ -1,4 +1,4 @@
-"""Sums of what a condition on an extremum selects: what threads selected before is dropped, infinities and NaN included."""
+"""Sums of what a condition on an extremum selects: what threads selected before is dropped, infinities included."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import redalg as ra
 from redalg.kernels.ir.schedule import Schedule
 from tests.support.forms import Forms
 from tests.support.simulated import agree, run
@@ -16,7 +15,8 @@ FORMS = Forms(
     {
         "ties": "return v = sum[j](where(x[i,j] == max[j](x[i,j]), w[j], 0))",
         "ties beside a mean": "return v = mean[j](where(x[i,j] == min[j](x[i,j]), w[j], 0)), m = mean[j](x[i,j])",
-        "weighted ties": "m = max[j](x[i,j]); return v = sum[j](where(x[i,j] == m, w[j], 0))/(1 + m**2), n = count[j](x[i,j] == m)",
+        "weighted ties": "m = max[j](x[i,j]); return v = sum[j](where(x[i,j] == m, w[j], 0))/(1 + m**2), "
+        "n = count[j](x[i,j] == m)",
     }
 )
 SCHEDULES = (
