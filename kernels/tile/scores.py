@@ -233,7 +233,7 @@ class Tile:
         kernel, made, element = self.kernel, self.made, scope.element
         assert element is not None
         plain = [f for f in folds if not f.axes]
-        begun = self._begin(plain, bodies, element)
+        begun = self._begin(plain, bodies, element, len(plain) == len(folds))
         varying = self._varying([b for b in bodies.values() if b is not made.value])
         there = first and (any(f.names[0] in made.guarded for f in folds) or _reads(varying))
         with kernel.elements(there or bool(varying), begun, there, _reads(varying)):
@@ -279,10 +279,11 @@ class Tile:
             return False
         return isinstance(f.op, Extremum) and body is self.made.value
 
-    def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element) -> int:
-        """The start of the chains of a row; how many elements they hold already."""
+    def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element, alone: bool) -> int:
+        """The start of the chains of a row; how many elements they hold already: none where the loop over elements does
+        more with each (`alone`: nothing but chains)."""
         kernel, out = self.kernel, self.out
-        raw = bool(plain) and all(self._raw(f, bodies[f.names[0]]) for f in plain)
+        raw = bool(plain) and alone and all(self._raw(f, bodies[f.names[0]]) for f in plain)
         begun = WAYS if raw and not self.columns.passed_over else 0
         for f in plain:
             kernel.array(f"{local(f.names[0])}_way", WAYS)
