@@ -1,0 +1,68 @@
+"""Weights of a product beside an extremum of the same scores, which they do not read: one loop over the registers makes
+both, and leaves no element out. And elements beyond the end, whose scores are in no maximum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.kernels.pipeline import mma_tiles, wgmma_tiles
+from redalg.kernels.schedule.target import A100, H200
+from tests.support.sample import deep
+from tests.support.tensor_cases import class_of, form_of, views_of
+from tests.support.tensor_emulated import Emulated
+
+
+def computed(text: str, length: int, way: str, scalars: dict[str, float]) -> tuple[dict[str, np.ndarray], Any]:
+    """The first row by a kernel, and all rows by the definition."""
+    made, sizes = class_of(text), {"i": 16, "j": length, "d": 16, "e": 16}
+    sizes |= {a: sizes[b] for a, b in made.program.inner.items()} | made.program.lengths
+    views = views_of(made.program, sizes)
+    tiles, target, place = (mma_tiles, A100, (-1, 0, 0)) if way == "mma" else (wgmma_tiles, H200, (0, 0, 0))
+    made, plan = tiles(made, sizes, views, target, deterministic=True)
+    rng = np.random.default_rng(length)
+    axes = {o.name: [sizes[a] for a in o.axes] for o in made.program.operands if o.axes}
+    arrays = {name: (rng.integers(-8, 9, shape) / 8).astype(np.float32) for name, shape in axes.items()}
+    quads = Emulated(made, replace(plan, staged=False) if way == "wgmma" else plan, arrays | scalars, blocks=2)
+    found = quads.run([place])
+    return {name: x[0] for name, x in found.items()}, ra.reference(form_of(text).spec, **arrays, **scalars)
+
+
+TEXT = "u = sum[d](Q[i,d]*K[j,d]); return O = sum[j]({weight}*V[j,e]), t = {extremum}[j]({of})"
+CASES = [
+    ("relu(u)", "max", "u"),
+    ("exp(u)", "max", "u"),
+    *deep([("tanh(u)", "max", "u"), ("abs(u)", "min", "u"), ("u**2", "max", "abs(u)"), ("sigmoid(u)", "min", "2*u")]),
+]
+
+
+ENTROPY = (
+    "tensors c, al; u = c*sum[d](Q[i,d]*K[j,d]) + al*index[j]; m = max[j](u); p = exp(u - m); l = sum[j](p); "
+    "return H = m + log(l) - sum[j](where(u > -oo, p*u, 0))/l"
+)
+
+
+@pytest.mark.parametrize("way", ["mma", *deep(["wgmma"])])
+@pytest.mark.parametrize("length", [2, *deep([65, 131])])
+def test_exponentials_beyond_the_end_may_be_infinite(length: int, way: str) -> None:
+    """With a slope of the position, what lies behind the last element is larger than the maximum: exp overflows there,
+    and 0 times that is NaN."""
+    found, true = computed(ENTROPY, length, way, {"c": 1.5, "al": 1.1})
+    assert abs(found["H"] - true[0]) <= 2.0**-7 * (1 + abs(true[0]))
+
+
+@pytest.mark.parametrize("way", ["mma", *deep(["wgmma"])])
+@pytest.mark.parametrize("weight, extremum, of", CASES)
+@pytest.mark.parametrize("length", [7, *deep([64, 131])])
+def test_every_element_is_weighed(length: int, weight: str, extremum: str, of: str, way: str) -> None:
+    """At the end of the stream and before it; rows of a warp's first quad."""
+    text = TEXT.format(weight=weight, extremum=extremum, of=of)
+    found, true = computed(text, length, way, {})
+    for name in ("O", "t"):
+        wanted = true[name][0]
+        bound = 2.0**-8 * (np.abs(wanted) + 4 * length)  # weights are rounded to bfloat16, and at most about 4
+        assert (np.abs(found[name] - wanted) <= bound).all(), name
