@@ -100,7 +100,8 @@ def _longest(program: Program) -> float:
     """
     kinds = [f.kind for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
     kept = any(r.keeps for r in program.results)
-    first = FIRST if kept or len(kinds) != 1 else {"sum": SUM, "max": EXTREMUM, "min": EXTREMUM}.get(*kinds, FIRST)
+    alone = "" if kept or len(kinds) != 1 else kinds[0]
+    first = {"sum": SUM, "max": EXTREMUM, "min": EXTREMUM}.get(alone, FIRST)
     further = (FURTHER if kept else FURTHER_ONCE) * (len(kinds) - 1) + OF_ROWS * _functions_of_rows(program)
     widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
     return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
