@@ -26,11 +26,8 @@ from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
-FIRST, SUM, EXTREMUM = (
-    32,
-    16,
-    96,
-)  # elements of rows that are turned, of float32: for one reduction, for one that is all
+# Elements of rows that are turned, of float32: for one reduction, for a sum and for an extremum that is all there is.
+FIRST, SUM, EXTREMUM = 32, 16, 96
 FURTHER, FURTHER_ONCE = 24, 96  # for every other one, and where nothing is turned back
 OF_ROWS = 40  # for a function such as log of a row
 WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
@@ -395,10 +392,11 @@ array:
   %dense = and i1 %along, %close
   %all.bytes = mul i64 %total, %row.bytes
   %beyond = icmp sge i64 %all.bytes, PREFETCHED
+  %far = and i1 %dense, %beyond
   %unmoved = or i1 %phase, %moved
-  %far = icmp ult i1 %unmoved, %beyond
-  %ahead = and i1 %dense, %far
+  %ahead = select i1 %unmoved, i1 false, i1 %far
   br i1 %ahead, label %fetched, label %turn.if
+; while the kernel computes: what the block after this one reads, and where this one writes
 fetched:
   %is.in = icmp eq i64 %does, 1
   %block.bytes = mul i64 %size, %row.bytes

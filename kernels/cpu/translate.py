@@ -47,7 +47,7 @@ WHOLE = 64  # turns of a loop that whole vectors make up, several at a time, wha
 LONG = 128  # turns from which on a sum is worth adding up twice: over whole vectors, and over what they leave
 PART = 16  # turns that are masked together where nothing is carried from one to the next
 MASKED, TOGETHER = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count"
-WIDTH = "llvm.loop.vectorize.width"
+WIDTH = "llvm.loop.vectorize.width"  # turns of a vector
 NOT_UNROLLED, LOOP = "llvm.loop.unroll.disable", "loop"
 RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
