@@ -10,7 +10,6 @@ from redalg.graph.node import NEG_INF, ZERO, Decl, Node, const, special, walk
 
 INF = special("oo")
 FINITE = Node("state", (), Decl("a finite number"))
-OVERFLOWS = frozenset("exp exp2 expm1 sinh cosh pow2".split())  # from finite numbers that are met
 
 
 def at(node: Node, place: Node, value: Node, memo: dict[Node, Node | None]) -> Node | None:
@@ -65,13 +64,14 @@ def _product(args: list[Node]) -> Node | None:
 
 
 def _function(row: Function, x: Node) -> Node | None:
-    """The table's value; elsewhere a finite number, where the function has one for every finite number: a score that
-    is not there is in no maximum, and exp(c·0 + b[j] - max) may be infinite where b is read beyond the end."""
+    """The table's value; elsewhere a finite number, where the function has one for every finite number and grows no
+    faster than its argument: a score that is not there is in no maximum, and exp(c·0 + b[j] - max) may be infinite
+    where b is read beyond the end."""
     if x in (INF, NEG_INF):
         return _number(row.limits[x is INF])
     if x.op == "const" and x.attr in row.values:
         return _number(row.values[x.attr])
-    return _finite([x]) if not row.domain and row.name not in OVERFLOWS else None
+    return _finite([x]) if not row.domain and (row.slope or row.exact) else None
 
 
 def _number(value: Fraction | float) -> Node | None:
