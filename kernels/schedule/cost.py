@@ -561,9 +561,7 @@ class _Model:
     def kept_by_splits(self, memory: float) -> float:
         """Seconds of splits that keep their parts of rows side by side and meet, round after round."""
         s, known = self.s, self.known.kept_splits
-        groups = -(-max(1, self.work.rows) // s.rows_per_block)
-        at_once = max(1, self.per_sm * self.target.multiprocessors // s.split)
-        rounds = -(-groups // at_once)
+        groups, at_once, rounds = self._rounds()
         size = min(self.case.kept)
         memory *= (
             known.copy * (1 + known.narrow / (size * s.rows_per_block)) * (rounds * at_once / groups) ** known.idle
@@ -572,6 +570,12 @@ class _Model:
             line = size * min(32, s.threads // s.coarsen)
             memory *= 1 + known.turned * max(0.0, 2 * SECTOR / line - 1)
         return memory + rounds * s.split * known.meeting
+
+    def _rounds(self) -> tuple[int, int, int]:
+        """Groups of rows whose splits meet, how many of them at once, and how often."""
+        groups = self.blocks // self.s.blocks_per_row
+        at_once = max(1, self.per_sm * self.target.multiprocessors // self.s.blocks_per_row)
+        return groups, at_once, -(-groups // at_once)
 
     def staged_seconds(self) -> float:
         """A block with one group of rows after another, of which the next is copied meanwhile: it computes them, and
@@ -635,9 +639,8 @@ class _Model:
         # (H200, 2026-11-29).
         if not self.s.persistent or self.s.kept or self.s.split == 1:
             return 1.0
-        groups = self.blocks / self.s.blocks_per_row
-        at_once = max(1, self.per_sm * self.target.multiprocessors // self.s.blocks_per_row)
-        return 1.0 if groups <= at_once else (ceil(groups / at_once) * at_once / groups) ** self.known.kept_splits.idle
+        groups, at_once, rounds = self._rounds()
+        return 1.0 if rounds == 1 else (rounds * at_once / groups) ** self.known.kept_splits.idle
 
     @property
     def walks_columns(self) -> bool:
