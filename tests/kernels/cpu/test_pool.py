@@ -20,6 +20,7 @@ from redalg.kernels.ir.program import Param
 from tests.support.sample import deep
 
 pytestmark = pytest.mark.skipif(not pool.available(), reason="there are no POSIX threads")
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 COUNT = """
 from numba import njit
 from redalg.kernels.cpu.memory import load_int64, pointer_int64, store_int64
@@ -52,8 +53,7 @@ def test_rows_are_computed_once(workers: int) -> None:
     assert found.share(job, function.pack(y.ctypes.data, 1), 9) == 0 and y.tolist() == [1] * 9
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads are not told where to run")
-@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", set)(0)) < 2, reason="there is one processor")
+@pytest.mark.skipif(PROCESSORS < 2, reason="there is one processor, or threads are not told where to run")
 def test_workers_run_where_the_caller_does_not() -> None:
     """A system that is busy wakes a thread on the processor of the caller, who is in its way."""
     before, all_of = {*os.listdir("/proc/self/task")}, os.sched_getaffinity(0)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redalg as ra
 from redalg.errors import RedalgError
 from redalg.kernels.ir.schedule import Schedule
 from tests.support.forms import Forms
@@ -54,3 +55,12 @@ def test_it_is_refused_or_gives_the_definition(
         assert refused.where == "schedule=", refused
         return
     agree(form.spec, found, arrays, 1e-12)
+
+
+def test_clusters_of_a_persistent_grid_write_once_all_blocks_have_begun() -> None:
+    """Memory of a block that has not begun is not there; the emulator begins all at once."""
+    fields = {"threads": 4, "rows": 32, "tile": 16, "resident": True, "column": True, "cluster": 2, "persistent": True}
+    form = ra.derive_incremental(ra.parse("return v = var[j](x[j,i])"))
+    source = ra.explore.kernel(form, {"i": 64, "j": 100}, schedule=Schedule(**fields)).source
+    before, _, within = source.partition("while group")
+    assert "cluster_sync()" in before and "cluster" in within
