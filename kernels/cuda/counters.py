@@ -1,4 +1,7 @@
-"""Counters in device memory that a kernel finds at 0 and leaves at 0: a set for every stream and every captured call.
+"""Counters in device memory that a kernel leaves as it found them: a set for every stream and every captured call.
+
+Those of kernels that count are at 0 then. Those of barriers (`splits_sync`) come back with the highest bit changed: a
+kernel that counts would never find them full, and leave its results unwritten. So neither kind is given to the other.
 
 Calls on one stream follow each other, so they may count in the same words; nothing has to clear them in between. A
 captured call gets words of its own, since its graph may be launched on any stream, beside any other call. (Launches of
@@ -13,21 +16,22 @@ import weakref
 
 from redalg.kernels.launch.driver import checked, kept
 
+Use = tuple[int, int, bool]  # device, the number of a stream, and whether blocks meet there
 WORDS = 64  # words of a set are in memory that no other set shares a sector with
 SETS = 256  # taken at a time
 _FREE: dict[int, list[int]] = {}  # by device: sets that nobody has
-_LEFT: dict[int, list[int]] = {}  # by the number of a stream: sets of `Counters` that are no more
+_LEFT: dict[Use, list[int]] = {}  # sets of `Counters` that are no more
 _lock = threading.Lock()
 
 
 class Counters:
-    """Sets of `count` words each, at 0."""
+    """Sets of `count` words each, at 0; those of a `barrier` with any highest bit."""
 
-    def __init__(self, count: int, device: int = 0) -> None:
+    def __init__(self, count: int, device: int = 0, *, barrier: bool = False) -> None:
         assert count <= WORDS
-        self.device = device
+        self.device, self.barrier = device, barrier
         self._of_stream: dict[int, int] = {}
-        weakref.finalize(self, _leave, self._of_stream)
+        weakref.finalize(self, _leave, self._of_stream, device, barrier)
 
     def at(self, stream: int) -> int:
         """Where the words lie that a call on this stream counts in."""
@@ -40,22 +44,22 @@ class Counters:
         number = int(checked(d.cuStreamGetId(stream), "the number of a stream"))
         found = self._of_stream.get(number)
         if found is None:
-            words = _left(number) or _taken(self.device)
+            words = _left((self.device, number, self.barrier)) or _taken(self.device)
             found = self._of_stream.setdefault(number, words)
             if found != words:  # another thread was faster
-                _leave({number: words})
+                _leave({number: words}, self.device, self.barrier)
         return found
 
 
-def _leave(of_stream: dict[int, int]) -> None:
+def _leave(of_stream: dict[int, int], device: int, barrier: bool) -> None:
     """Called by the garbage collector, in the middle of anything: no lock is taken and no driver asked."""
     for number, words in of_stream.items():
-        _LEFT.setdefault(number, []).append(words)
+        _LEFT.setdefault((device, number, barrier), []).append(words)
 
 
-def _left(number: int) -> int | None:
+def _left(use: Use) -> int | None:
     try:
-        return _LEFT[number].pop()
+        return _LEFT[use].pop()
     except LookupError:
         return None
 

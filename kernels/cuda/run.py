@@ -22,7 +22,7 @@ from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
 from redalg.kernels.cuda.readings import Readings
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import STORAGE, Operand, Program
+from redalg.kernels.ir.program import BARRIER, STORAGE, Operand, Param, Program
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
@@ -355,7 +355,7 @@ class Ready:
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
         self.zero_length = self._has_no_elements(p)
-        self._order, counted = self._arguments(rows)
+        self._order, self.counters = self._arguments(rows)
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
@@ -364,7 +364,6 @@ class Ready:
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
-        self.counters = Counters(counted, self.device) if counted else None
 
     def _held(self, after: Ready | None) -> tuple[tuple[str, ...], Scratch]:
         """Names of the arrays that kernels may read, as `_go` lines them up, and what is known of scratch.
@@ -420,23 +419,28 @@ class Ready:
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         return found
 
-    def _arguments(self, rows: int) -> tuple[list[tuple[str, Any]], int]:
+    def _arguments(self, rows: int) -> tuple[list[tuple[str, Any]], Counters | None]:
         """Where each argument that changes comes from, and the words that are counted in from call to call."""
         found: list[tuple[str, Any]] = []
-        counted = 0
+        counters = None
         results, inputs = ({x: i for i, x in enumerate(s)} for s in ([o[0] for o in self.outputs], self.names))
         for p in self.planned.module.params:
             if p.role in ("operand", "number", "result"):
                 found.append((p.role, (results if p.role == "result" else inputs)[p.name]))
-            elif p.role == "counters" or p.role == "scratch" and p.dtype == "uint32" and 0 < p.size * rows <= WORDS:
-                # Splits leave what they count in as they found it; words of a call's own would be cleared before.
-                counted = p.size if p.role == "counters" else p.size * rows
+            elif p.role == "counters" or self._is_counted(p, rows) and counters is None:
+                count = p.size if p.role == "counters" else p.size * rows
+                counters = Counters(count, self.device, barrier=p.name == BARRIER)
                 found.append(("counters", None))
             elif p.role == "scratch":
                 found.append((p.role, (p.size * rows or 1, p.dtype)))
             elif p.role == "maps":
                 found.append((p.role, places(self.planned.maps, inputs, results)))
-        return found, counted
+        return found, counters
+
+    @staticmethod
+    def _is_counted(p: Param, rows: int) -> bool:
+        """Whether splits leave these words as they found them; words of a call's own would be cleared before."""
+        return p.role == "scratch" and p.dtype == "uint32" and 0 < p.size * rows <= WORDS
 
     def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
         if self.marks is None:

@@ -314,6 +314,9 @@ class Program:
         return tuple(r for r in self.results if r.summed)
 
 
+BARRIER = "barrier"  # scratch that blocks meet at: its words come back with the highest bit changed, see `splits_sync`
+
+
 @dataclass(frozen=True)
 class Param:
     """One argument of a generated function, in order.

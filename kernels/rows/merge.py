@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.all_reduce import TOTAL, AllReduce
-from redalg.kernels.ir.program import Let, Loop, Part, Pass, step_nodes
+from redalg.kernels.ir.program import BARRIER, Let, Loop, Part, Pass, step_nodes
 from redalg.kernels.ir.schedule import Schedule
 from redalg.source.names import local
 
@@ -260,13 +260,13 @@ class Merge:
         for name, kind, top in self.parts:
             dtype = self._storage(kind)
             tables.append(group.scratch(f"{name}_parts", dtype, s.split * (top or 1)))
-        counter = group.scratch("counter", "uint32", 1)
         with out.block("if t == 0 and live:" if s.rows > 1 else "if t == 0:"):
             self._store_split(tables)
         if self.kernel.program.keeps:  # every block goes on
-            out(f"splits_sync({counter}, {'group' if s.rows_per_block > 1 else 'row'}, SPLIT)")
+            barrier = group.scratch(BARRIER, "uint32", 1)
+            out(f"splits_sync({barrier}, {'group' if s.rows_per_block > 1 else 'row'}, SPLIT)")
         else:
-            self._last(counter)
+            self._last(group.scratch("counter", "uint32", 1))
         self.kernel.comment(
             "The states of all splits, in the order of the stream: a few to each thread, then as above."
         )

@@ -21,7 +21,7 @@ from itertools import product
 from redalg.graph.node import Node, state, substitute
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import conjunction, joined
-from redalg.kernels.ir.program import First, Fold, Let, Loop, Module, Pass, Program
+from redalg.kernels.ir.program import BARRIER, First, Fold, Let, Loop, Module, Pass, Program
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows import comments
 from redalg.kernels.rows.element import DTYPE
@@ -391,8 +391,8 @@ class OuterKernel(Kernel):
 
     def _meet(self) -> None:
         """All blocks of the row meet; what they wrote is seen."""
-        counter = self.group.scratch("counter", "uint32", self.found.areas)
-        self.out(f"splits_sync({counter}, row, SPLIT)" if self.schedule.split > 1 else "cuda.syncthreads()")
+        barrier = self.group.scratch(BARRIER, "uint32", self.found.areas)
+        self.out(f"splits_sync({barrier}, row, SPLIT)" if self.schedule.split > 1 else "cuda.syncthreads()")
 
     def _folded(self, side: Side, folds: Iterable[Fold], values: Iterable[Node], when: str) -> None:
         """An element k in every column: what is kept of it to its tables, and what is reduced."""

@@ -7,7 +7,8 @@ be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "m
 
 ``splits_sync(pointer, i, count)`` is a barrier of all threads of `count` neighbouring blocks, the first of which has a
 number that `count` divides; it orders their memory. All of them must be running, as those of a cooperative launch are.
-The uint32 is 0 before the first barrier and serves for any number of them, in one launch after the other.
+The uint32 is 0 before the first barrier and serves for any number of them, in one launch after the other; each of them
+changes its highest bit, so that nothing else may count there.
 ``tx_init(bars, i)`` makes element i of a shared array of int64 an mbarrier of one arrival, for all blocks of the
 cluster behind their next barrier; ``tx_expect(bars, i, bytes)`` is that arrival, and says how many bytes come;
 ``dsm_send_<t>(array, index, rank, value, bars, i)`` stores a value as ``dsm_store_<t>`` does, and behind it counts its

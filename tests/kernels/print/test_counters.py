@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
+import redalg as ra
 from redalg.kernels.cuda import counters as counters_module
 from redalg.kernels.cuda.counters import SETS, WORDS, Counters
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import BARRIER
+from redalg.kernels.pipeline import plan
+from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile import tensor_maps
 from redalg.kernels.tile.tensor_maps import TensorMaps
 
@@ -168,3 +173,26 @@ def test_maps_stay_where_a_captured_graph_reads_them(books: Books) -> None:
     assert len(books.copied) == len(sets) and not {*places_of(Told(1), sets)} & {*places}
     for (address, text), pointers in zip(books.copied, [*sets, *sets], strict=True):
         assert address and text == b"".join(16 * p.to_bytes(8, "little") for p in pointers)
+
+
+def test_words_of_a_barrier_go_to_barriers_alone(books: Books) -> None:
+    """Blocks that met leave the highest bit changed, where a kernel that counts never finds its words full."""
+    met = Counters(5, barrier=True)
+    words = met.at(1)
+    del met
+    assert Counters(5).at(1) != words and Counters(5, barrier=True).at(1) == words
+    assert Counters(5, 1, barrier=True).at(1) != words  # another device
+
+
+@pytest.mark.parametrize("name, rows", [("softmax", 3), ("layer_norm", 1), ("logsumexp", 3), ("variance", 7)])
+def test_blocks_meet_in_words_of_their_own(name: str, rows: int) -> None:
+    """Kernels count where they leave zeros, and meet where they do not."""
+    form = ra.derive_incremental(ra.catalog[name])
+    tensors = form.spec.tensors
+    views = {x.name: View.contiguous((rows, 400_001)[-len(x.axes) :]) for x in tensors if x.axes}
+    module = plan(form, {x.name: "float32" for x in tensors}, views, H200, False, "split").module
+    words = [p.name for p in module.params if p.role == "scratch" and p.dtype == "uint32"]
+    meets = "splits_sync(" in module.source
+    assert meets == (name in ("softmax", "layer_norm")) and words == [BARRIER if meets else "counter"]
+    assert (f"splits_sync({BARRIER}," in module.source) == meets
+    assert ("atomic_inc_acq_rel(counter," in module.source) == (not meets)
