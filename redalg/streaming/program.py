@@ -137,8 +137,16 @@ class Program:
 
     @cached_property
     def integers(self) -> bool:
-        """Whether integers are read that can be too large for floats: for sums of these, or for what they decide."""
-        return "i" in self.given.values() and bool(self.sums or self.means or self.decides)
+        """Whether integers are read that can be too large for floats: for sums of these, for what they decide, or where
+        an extremum of them is a float, as beside -oo."""
+        return "i" in self.given.values() and bool(self.sums or self.means or self.decides or self.floats)
+
+    @cached_property
+    def floats(self) -> bool:
+        """Whether integers are made floats."""
+        dtypes = {name.removeprefix("given:"): DTYPES[kind] for name, kind in self.given.items()}
+        found = flows(self._lifted, dtypes)
+        return any(found[a].kind == "i" for n in found if found[n].kind in "fc" for a in n.args)
 
     @cached_property
     def decides(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from redalg.graph.plan import MeanAnchor, PassPlan
+from redalg.numeric.integers import EXACT
 from redalg.streaming.tapes.tape import Array, complex_of
 
 Own = TypeVar("Own")
@@ -100,9 +101,11 @@ def in_range(state: State, own: Own, wide: Callable[[], Own | None], compute: Ca
 
 
 def fitting(x: Array, real: np.dtype) -> Array:
-    """Floats in a dtype if that holds them: none becomes infinite or 0 there; else as they are."""
+    """Floats in a dtype if that holds them: none becomes infinite or 0 there, and none that may be an integer beyond
+    2^53 is rounded; else as they are."""
     near = x.astype(real)
     lost = np.isfinite(x) & ~np.isfinite(near) | (x != 0) & (near == 0)
+    lost |= (abs(x) > EXACT) & (near != x) & (np.trunc(x) == x)
     return x if np.any(lost) else near
 
 

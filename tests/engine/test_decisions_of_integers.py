@@ -84,3 +84,38 @@ def test_results_are_decided_exactly(result: str, c: int, data: st.DataObject) -
     expected = ra.reference(form.spec, **given)
     for found in (form.compile("numpy")(**given), form.compile("cpu")(**given), (parts[0] + parts[1]).result()):
         np.testing.assert_array_equal(found, expected)
+
+
+MASKS = [
+    "l = topk[j:{n}:t](where(x[j] >= m, k[j], 7)).values; "
+    "c = {r}[t](l); return y = max[j](where(x[j] > 0, k[j], c)) + c",
+    "l = topk[j:{n}:t](-k[j]).values; c = {r}[t](l); return y = min[j](where(x[j] > m, k[j], c)), w = l",
+    "l = topk[j:{n}:t](where(x[j] >= m, k[j], 7)).values; return y = max[j](where(k[j] == {r}[t](l), k[j], 1)), w = l",
+]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="NumPy has no floats that hold int64")
+@given(
+    st.sampled_from(MASKS),
+    st.sampled_from(["mean[j](x[j])", "max[j](x[j])", "min[j](x[j])"]),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from(["max", "min"]),
+    st.data(),
+)
+@examples(60)
+def test_extrema_of_masked_integers_are_exact(text: str, s: str, n: int, r: str, data: st.DataObject) -> None:
+    """Beside the -oo of what is not selected, and of lists that are not full, which are floats."""
+    form = form_of_text(f"tensors x[j], k[j] integer; m = {s}; " + text.format(n=n, r=r), max_passes=3)
+    far = st.builds(lambda sign, d: sign * (2**58 + d), st.sampled_from([-1, 1]), st.integers(-9, 9))
+    k = np.array(data.draw(st.lists(far, min_size=1, max_size=5)), np.int64)
+    x = np.array(data.draw(st.lists(st.floats(-2, 2, width=16), min_size=len(k), max_size=len(k))))
+    expected = ra.reference(form.spec, k=k, x=x)
+    found = form.compile("numpy")(k=k, x=x)
+    cut, parts = data.draw(st.integers(0, len(k))), form.accumulator()
+    for number in range(form.passes.statistics):
+        if number:
+            parts.next_pass()
+        for low, high in ((0, cut), (cut, len(k))):
+            parts.update(k=k[low:high], x=x[low:high])
+    for result in (found, parts.result()):
+        np.testing.assert_equal(result, expected)
