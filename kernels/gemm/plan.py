@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg import _hooks
 from redalg.errors import RedalgError
+from redalg.graph.formula import spelled_out
 from redalg.graph.node import Node, walk
 from redalg.kernels.gemm.epilogue import pairs
 from redalg.kernels.gemm.kernel import Gemm
@@ -82,9 +83,9 @@ def seconds_of(plan: GemmPlan, width: int, tiles: int, moved: int, target: Targe
 
 
 def results_of(made: Cut, program: Program) -> tuple[Result, ...]:
-    """The results that the product's kernel writes, from its sums."""
-    own = (r for r in program.results if r.name in made.outputs)
-    return tuple(replace(r, node=_grouped(made.outputs[r.name], made.column), masked=None) for r in own)
+    """The results that the product's kernel writes, from its sums: of functions that kernels have."""
+    own = {r: spelled_out(made.outputs[r.name]) for r in program.results if r.name in made.outputs}
+    return tuple(replace(r, node=_grouped(node, made.column), masked=None) for r, node in own.items())
 
 
 def reads_columns(results: Sequence[Result], column: str) -> bool:

@@ -30,10 +30,10 @@ def near(found: Mapping[str, Any], text: str, given: Mapping[str, Any], made: Pl
     spec = form_of(text).spec
     true = ra.reference(spec, **given)
     true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
-    kinds = {r.name: r.dtype for r in made.program.results}
+    units = {r.name: UNIT.get(r.dtype, 0.0) for r in made.program.results}
     assert found.keys() == true.keys()
     for name, x in found.items():
-        off, allowed = abs(x - true[name]), UNIT[kinds[name]] * abs(true[name]) + loose
+        off, allowed = abs(x - true[name]), units[name] * abs(true[name]) + loose
         assert (off <= allowed).all(), f"{name} is off by {(off - allowed).max()}: {made.choice.reasons[0]}"
 
 

@@ -12,11 +12,12 @@ from itertools import product
 import pytest
 
 from redalg.errors import RedalgError
+from redalg.graph.functions import FUNCTIONS
 from redalg.kernels.schedule.target import A100, H200
 from tests.support import chain_cases
 from tests.support.gemm_cases import BATCHED, BIASED, PLAIN, SCALED, planned, views_of
 from tests.support.gemm_emulated import product_of
-from tests.support.mma_gemm_cases import GELU, TARGETS, check, drawn
+from tests.support.mma_gemm_cases import GELU, TARGETS, check, drawn, near
 from tests.support.sample import deep
 
 E4M3 = "float8_e4m3fn"
@@ -118,3 +119,26 @@ def test_wgmma_stays_where_it_is() -> None:
     sizes = {"i": 512, "j": 512, "k": 512}
     assert planned(PLAIN, sizes, target=H200).maps and planned(PLAIN, sizes, target=H200, schedule=None).maps
     assert not planned(PLAIN, sizes, target=H200, schedule="mma").maps
+
+
+ARGUMENT = {  # numbers of a domain, of sums from -36 to 36
+    "": "y/8",
+    "positive": "1 + abs(y)/8",
+    "above_one": "1 + abs(y)/8",
+    "above_minus_one": "y/64",
+    "unit": "y/64",
+    "open_unit": "y/64",
+}
+
+
+@pytest.mark.parametrize("schedule", ["tensor", "mma"])
+def test_every_function_is_applied_to_sums(schedule: str) -> None:
+    """Those too that kernels compute by a formula of others."""
+    words = [f for f in FUNCTIONS.values() if f.word]
+    sizes = {"i": 9, "j": 4, "k": 5}
+    given = drawn(PLAIN, sizes)
+    results = ", ".join(f"r{k} = {f.name}({ARGUMENT[f.domain]})" for k, f in enumerate(words))
+    text = f"y = sum[j](x[i,j]*w[j,k]); return {results}"
+    made = planned(text, sizes, schedule=schedule)
+    assert made.module.threads
+    near(chain_cases.emulated(made, given), text, given, made, 2.0**-12)
