@@ -67,6 +67,25 @@ def with_bodies(program: Program, change: Callable[[Node], Node]) -> Program:
     return replace(program, passes=(replace(p, lift=tuple(map(step, p.lift)), update=tuple(map(step, p.update))),))
 
 
+def weighed_last(program: Program) -> Program:
+    """The program whose sum with columns is folded by the last loop over a block's elements: weights take the scores'
+    place, which other folds have to have read by then."""
+    p = program.passes[0]
+    return replace(program, passes=(replace(p, lift=_weighed_last(p.lift), update=_weighed_last(p.update)),))
+
+
+def _weighed_last(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    loops = [s for s in steps if isinstance(s, Loop)]
+    early = [f for s in loops[:-1] for f in s.folds if f.axes]
+    if not early:
+        return steps
+    moved = {s: Loop(tuple(f for f in s.folds if not f.axes), s.part) for s in loops[:-1]}
+    moved[loops[-1]] = replace(loops[-1], folds=(*loops[-1].folds, *early))
+    kept = (moved[s] if isinstance(s, Loop) else s for s in steps if not (isinstance(s, Join) and s.axes))
+    joins = (s for s in steps if isinstance(s, Join) and s.axes)
+    return (*(s for s in kept if not (isinstance(s, Loop) and not s.folds)), *joins)
+
+
 def joined(program: Program) -> Program:
     """Sums that hold several contractions among other terms hold them as one term."""
     stream = program.stream[0]

@@ -32,6 +32,7 @@ from redalg.kernels.tile.contractions import (
     operand_of,
     scores_of,
     shares,
+    weighed_last,
     with_bodies,
     with_values_first,
 )
@@ -160,7 +161,7 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None, tf32: b
     ('i', 'd', 'e', True, True)
     """
     _simple(program)
-    program = joined(_grouped(pulled_out(program)))
+    program = weighed_last(joined(_grouped(pulled_out(program))))
     p = program.passes[0]
     scores, products = scores_of(program, tf32)
     row = _row(program, products, sizes or {})

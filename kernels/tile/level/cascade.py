@@ -97,6 +97,10 @@ class Reduce(Op):
     def writes(self) -> tuple[str, ...]:
         return tuple(name for f in self.loop.folds for name in ((self.weights,) if f.axes else _left(f)))
 
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        return (self.tile,) if any(f.axes for f in self.loop.folds) else ()
+
 
 def _left(f: Fold) -> tuple[str, ...]:
     """What a fold leaves: of the block, or a list that holds the elements of all blocks so far."""

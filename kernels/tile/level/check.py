@@ -70,12 +70,13 @@ def _names(program: TileProgram) -> Iterator[str]:
 
 
 def _empty(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
-    """A tile is written before it is read, block after block."""
+    """A tile is written before it is read, block after block, and after others have taken its place."""
     ops = [op for role in program.bodies.values() for op in inner(role)]
     there = {op.tile for op in ops if isinstance(op, Load)}
     there |= {t for t, parts in program.own.items() if there & {*parts}}
     for op in run(body, 2):
         yield from (f"{t} is read before anything is in it" for t in op.reads if t not in there)
+        there.difference_update(op.replaces)
         there.update(() if isinstance(op, Own) else program.own.get(op.tile, ()) if isinstance(op, Meet) else op.writes)
 
 

@@ -70,6 +70,11 @@ class Op:
     def writes(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        """Tiles in whose registers it writes others, so that they are there no more."""
+        return ()
+
 
 def _tiles(*nodes: Node) -> tuple[str, ...]:
     from_leaves = [n.attr.name for node in nodes for n in _leaves(node)]

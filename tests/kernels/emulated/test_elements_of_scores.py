@@ -66,3 +66,25 @@ def test_every_element_is_weighed(length: int, weight: str, extremum: str, of: s
         wanted = true[name][0]
         bound = 2.0**-8 * (np.abs(wanted) + 4 * length)  # weights are rounded to bfloat16, and at most about 4
         assert (np.abs(found[name] - wanted) <= bound).all(), name
+
+
+STATISTICS = {
+    "l": "m + log(sum[j](exp(u - m)))",
+    "y": "sum[j](exp(u - m)*w[j])/sum[j](exp(u - m))",
+    "H": "m + log(sum[j](exp(u - m))) - sum[j](exp(u - m)*u)/sum[j](exp(u - m))",
+    "v": "sum[j](exp(u - m)*u**2)/sum[j](exp(u - m))",
+}
+BESIDE = [("sigmoid(u)", "l"), *deep([("tanh(u)", "y"), ("relu(u)", "H"), ("tanh(u)", "v"), ("sigmoid(u)", "lyHv")])]
+
+
+@pytest.mark.parametrize("way", ["mma", *deep(["wgmma"])])
+@pytest.mark.parametrize("weight, names", BESIDE)
+@pytest.mark.parametrize("length", [7, *deep([64, 131])])
+def test_statistics_about_a_maximum_beside_weights_without_one(weight: str, names: str, length: int, way: str) -> None:
+    """Weights lie where scores were: all that is folded of these is, before."""
+    others = ", ".join(f"{n} = {STATISTICS[n]}" for n in names)
+    text = f"u = sum[d](Q[i,d]*K[j,d]); m = max[j](u); return O = sum[j]({weight}*V[j,e]), {others}"
+    found, true = computed(text, length, way, {})
+    for name in ("O", *names):
+        wanted = true[name][0]
+        assert (np.abs(found[name] - wanted) <= 2.0**-8 * (np.abs(wanted) + 4 * length)).all(), name
