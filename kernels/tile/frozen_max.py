@@ -3,10 +3,10 @@
 Where states are relative to an anchor A (sums of exp(u - A)), results are the same for every A in exact arithmetic if
 moving A by δ, which multiplies the sums by e^(-δ), leaves them alone. `frozen_steps` proves that by degrees: every node
 of a result is given a `Degree` (k, c), meaning that it becomes e^(-kδ)·x + c·δ, and a result must be given (0, 0). Then
-later blocks need no maximum and nothing is rescaled. One test of the final sum shows that nothing was lost: sums of
+later blocks need no maximum and nothing is rescaled. A test of the final sums shows that nothing was lost: sums of
 positive terms only grow, so that a sum below 2^64 never overflowed (2^15 where weights are rounded to float16), and one
-of at least 1 was not lost to underflow either. Rows that fail the test are computed anew by a fallback kernel, with a
-running anchor.
+of at least 1 was not lost to underflow either; sums of weights times values are infinite or NaN if they ever overflowed.
+Rows that fail the test are computed anew by a fallback kernel, with a running anchor.
 """
 
 from __future__ import annotations

@@ -210,6 +210,14 @@ class Skeleton(Warpgroups):
         with out.block("if cuda.syncthreads_or(failed) == 0:"):
             out("return")
 
+    def largest(self) -> None:
+        """The largest of the thread's sums with columns, before results take their place."""
+        out = self.out
+        out.comment("Weights of a frozen maximum may be larger than 1, and take sums out of the range: the largest one.")
+        out("most = f32(0)")
+        with out.block(f"for k in range({self.kernel.held * self.plan.own_columns // 4}):"):
+            out("most = max_nan_f32(most, abs_f32(sums[k]))")
+
     def flag(self) -> None:
         """Whether the sum of any row of the warp shows that something was lost."""
         out, k, tested = self.out, self.kernel, self.kernel.tested
@@ -220,7 +228,7 @@ class Skeleton(Warpgroups):
             k.row_places()
             lost = f"not (f32(1) <= {tested}[r] and {tested}[r] < LARGEST and abs_f32({local(part.name)}[r]) < INF)"
             out(f"failed = failed or (i_{axis_name(self.made.row)} < {k.access.size(self.made.row)} and {lost})")
-        out("failed_rows = ballot(failed)")
+        out(*(["failed = failed or not most < INF"] if self.has_values else []), "failed_rows = ballot(failed)")
         with out.block("if leader:"):
             place = f"{self.flags} * tile + 4 * warpgroup + warp"
             out(f"store_int32(fallback_flags, {place}, i64(1) if failed_rows != 0 else i64(0))")
@@ -385,8 +393,11 @@ class Skeleton(Warpgroups):
             self.out("sums[k] = f32(0)")
 
     def store(self, op: Store) -> None:
+        frozen = isinstance(self.plan.anchor, Frozen)
+        if frozen and self.has_values:
+            self.largest()
         finished(self.kernel)
-        if isinstance(self.plan.anchor, Frozen):
+        if frozen:
             self.flag()
 
     def convert(self, op: Convert) -> None:
