@@ -172,7 +172,8 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None, tf32: b
             raise Outside("weights that may be larger than 1 are not rounded to float16")
     value, missing, guarded = _value(scores, folds(p), summed)
     _require_positions(p, value, guarded)
-    condition, shown = _condition(value, missing)
+    # blocks that a condition empties are skipped, which folds that are no identity there have to see
+    condition, shown = (None, value) if guarded else _condition(value, missing)
     scale = _scale(program, scores, shown, value, row)
     if condition is not None and scores in set(walk(condition)):
         scale = None  # registers hold scores without its sign, which the condition would see

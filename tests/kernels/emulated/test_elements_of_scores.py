@@ -88,3 +88,24 @@ def test_statistics_about_a_maximum_beside_weights_without_one(weight: str, name
     for name in ("O", *names):
         wanted = true[name][0]
         assert (np.abs(found[name] - wanted) <= 2.0**-8 * (np.abs(wanted) + 4 * length)).all(), name
+
+
+MASKED = [
+    "O = sum[j](tanh(u)*V[j,e]), t = max[j](u)",
+    *deep(["a = min[j](u), t = max[j](u)", "t = max[j](u), s = sum[j](tanh(u)), l = logsumexp[j](u)"]),
+    *deep(["O = sum[j](tanh(u)*V[j,e]), l = logsumexp[j](u)"]),
+]
+
+
+@pytest.mark.parametrize("way", ["mma", *deep(["wgmma"])])
+@pytest.mark.parametrize("results", MASKED)
+@pytest.mark.parametrize("length", [131, *deep([40, 400])])
+def test_masked_elements_that_count_are_in_no_block_that_is_skipped(length: int, results: str, way: str) -> None:
+    """tanh(-oo) is -1, and -oo a minimum: blocks that a condition empties are not left out there."""
+    text = f"u = where(index[j] <= index[i], sum[d](Q[i,d]*K[j,d]), -oo); return {results}"
+    found, true = computed(text, length, way, {})
+    for name, x in found.items():
+        wanted = true[name][0]
+        finite = np.isfinite(wanted)
+        assert np.array_equal(x[~finite], wanted[~finite])
+        assert (np.abs(x[finite] - wanted[finite]) <= 2.0**-8 * (np.abs(wanted[finite]) + length)).all(), name
