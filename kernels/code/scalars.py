@@ -274,7 +274,7 @@ class Scalars:
         for at, t in enumerate(terms[1:], start=1):
             if apart and at >= len(elements):
                 text = f"{EXACT_SUM}_{self.real}({text}, {self.converted(t, kind)})"
-            elif is_minus(t):
+            elif is_minus(t) and t not in self.known:
                 text += f" - {self.converted(negated(t), kind, MUL)}"
             else:
                 text += f" + {self.converted(t, kind, MUL)}"

@@ -39,6 +39,11 @@ TEXTS = {  # hand-written gradients of attention with saved statistics, and chai
         "z = p*(sum[e](G[h,g,i,e]*V[h,j,e]) - delta[h,g,i]); return dQ = scale*sum[j](z*K[h,j,d])",
         "j",
     ),
+    "shifted": (  # a number of the row is subtracted from what is no score alone
+        "tensors Q[h,i,d], K[h,j,d], V[h,j,e], G[h,i,e], lse[h,i], delta[h,j]; s = sum[d](Q[h,i,d]*K[h,j,d]); "
+        "return dQ = sum[j](s*(tanh(sum[e](G[h,i,e]*V[h,j,e])) - lse[h,i] + delta[h,j])*K[h,j,d])",
+        "j",
+    ),
     "chain": (CHAIN, "n"),
     "chain across": ("return E = sum[n](relu(sum[k](A[m,k]*B[k,n]))*D[l,n])", "n"),
 }

@@ -213,7 +213,9 @@ class Skeleton(Warpgroups):
     def largest(self) -> None:
         """The largest of the thread's sums with columns, before results take their place."""
         out = self.out
-        out.comment("Weights of a frozen maximum may be larger than 1, and take sums out of the range: the largest one.")
+        out.comment(
+            "Weights of a frozen maximum may be larger than 1, and take sums out of the range: the largest one."
+        )
         out("most = f32(0)")
         with out.block(f"for k in range({self.kernel.held * self.plan.own_columns // 4}):"):
             out("most = max_nan_f32(most, abs_f32(sums[k]))")

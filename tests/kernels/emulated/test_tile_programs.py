@@ -58,7 +58,7 @@ def test_every_program_runs_whole_tiles_at_a_time(name: str, schedule: str) -> N
             )
 
 
-@pytest.mark.parametrize("name", ["dK dV", "attention_causal Q", "chain across"])
+@pytest.mark.parametrize("name", ["dK dV", "attention_causal Q", "shifted", "chain across"])
 def test_the_printed_kernel_computes_the_definition(name: str) -> None:
     """Thread by thread, copies late and in any order: 6 quads of two tiles, unequal lengths."""
     given, sizes = given_of(name), sizes_of(name)
@@ -69,7 +69,16 @@ def test_the_printed_kernel_computes_the_definition(name: str) -> None:
         np.testing.assert_allclose(x[there], want[there], atol=2e-5 * np.abs(want).max())
 
 
-MMA = ("dQ", "dK dV", "dQ lengths", "attention_causal Q", "attention_window K", "attention_softcap K", "chain across")
+MMA = (
+    "dQ",
+    "dK dV",
+    "dQ lengths",
+    "shifted",
+    "attention_causal Q",
+    "attention_window K",
+    "attention_softcap K",
+    "chain across",
+)
 
 
 @pytest.mark.parametrize("target", [L40S, *deep([A100])], ids=lambda t: t.name)
