@@ -5,7 +5,7 @@ moving A by δ, which multiplies the sums by e^(-δ), leaves them alone. `frozen
 of a result is given a `Degree` (k, c), meaning that it becomes e^(-kδ)·x + c·δ, and a result must be given (0, 0). Then
 later blocks need no maximum and nothing is rescaled. A test of the final sums shows that nothing was lost: sums of
 positive terms only grow, so that a sum below 2^64 never overflowed (2^15 where weights are rounded to float16), and one
-of at least 1 was not lost to underflow either; sums of weights times values are infinite or NaN if they ever overflowed.
+of at least 1 was not lost to underflow either; sums of weights times values stay infinite or NaN once they overflowed.
 Rows that fail the test are computed anew by a fallback kernel, with a running anchor.
 """
 
