@@ -130,17 +130,20 @@ def _picked(state: State, at: Array) -> State:
 
 
 def _followed(engine: Engine, numbers: Array, first: State, then: State) -> list[Part]:
-    """Two batches joined item by item; one after the other where some need more range."""
+    """Two batches joined item by item; those that need more range one by one, found by halves."""
     if isinstance(first.n, np.ndarray) or isinstance(then.n, np.ndarray):
         return _flat(engine, numbers, first, then)
-    then = shifted(engine, then, first.n) or then
+    later = shifted(engine, then, first.n) or then
     if not first.wide and not then.wide:
         try:
-            return [Part(numbers, engine.paired(first, then, noting=False))]
+            return [Part(numbers, engine.paired(first, later))]
         except Overflow:
-            pass
+            if len(numbers) > 1:
+                half = len(numbers) // 2
+                cuts = slice(0, half), slice(half, None)
+                return [p for at in cuts for p in _followed(engine, numbers[at], first.at(at), then.at(at))]
     alone = [slice(k, k + 1) for k in range(len(numbers))]
-    return [Part(numbers[k], engine.joined(first.at(k), then.at(k))) for k in alone]
+    return [Part(numbers[k], engine.joined(first.at(k), later.at(k))) for k in alone]
 
 
 class Counts(np.ndarray):
@@ -178,7 +181,7 @@ def _flat(engine: Engine, numbers: Array, first: State, then: State) -> list[Par
         a, b = (replace(_picked(replace(s, n=0), at), n=_counts(n[at])) for s, n in ((first, n_a), (then, n_b)))
         later = {name: np.where(x < 0, x, x + n_a[at]) for name, x in b.parts.items() if name in engine.program.placed}
         try:
-            joined = engine.paired(a, replace(b, parts={**b.parts, **later}), noting=False)
+            joined = engine.paired(a, replace(b, parts={**b.parts, **later}))
             found.append(Part(numbers[at], replace(joined, n=n_a[at] + n_b[at])))
         except Overflow:
             one, two = (replace(_picked(replace(s, n=0), at), n=0) for s in (first, then))
@@ -198,7 +201,7 @@ def _grown(held: Array | None, groups: int, fresh: Sequence[Array]) -> Array:
     """The array with room for so many groups, and for the dtypes and shapes that come."""
     kinds = {x.dtype for x in fresh} | ({held.dtype} if held is not None else set())
     dtype = np.dtype(object) if np.dtype(object) in kinds else next(iter(kinds))
-    if held is not None and held.dtype != dtype and held.dtype != object and object not in kinds:
+    if held is not None and np.dtype(object) not in kinds:
         dtype = held.dtype  # what has more range is held apart
     shape = next((x.shape[1:] for x in fresh), held.shape[1:] if held is not None else ())
     if held is not None and len(held) >= groups and held.dtype == dtype:

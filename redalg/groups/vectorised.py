@@ -204,6 +204,7 @@ class _Reading:
                     self.values(state, len(numbers))
 
     def values(self, state: State, groups: int) -> dict[str, Array]:
+        state = results.legible(self.machine.plan.passes[0], state)
         found = ranged(self.machine, state, self._finals)
         return _finished(self.machine.totals, found, self.dtypes, groups)
 
@@ -242,11 +243,16 @@ def _lifted(reading: _Reading, arrays: Mapping[str, Any], groups: Groups, number
 
 
 def _batch(engine: Engine, block: Stretch, numbers: Array) -> Iterator[Part]:
-    """The states of groups of one length; those that need more range one by one."""
+    """The states of groups of one length; those that need more range one by one, found by halves."""
     alone = np.ones(len(numbers), bool)
     if not engine.coarse(block):
-        state = engine.lift_each(block)
-        alone = engine.overflowing(state, block)
+        state, left = engine.noted(lambda: engine.lift_each(block))
+        if left and len(numbers) > 1:
+            half = len(numbers) // 2
+            for low, high in ((0, half), (half, len(numbers))):
+                yield from _batch(engine, block.cut(block.axis[0], low, high), numbers[low:high])
+            return
+        alone = engine.overflowing(state, block) | left
         if not alone.any():
             yield Part(numbers, state)
             return

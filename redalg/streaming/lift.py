@@ -91,21 +91,20 @@ class Engine:
             return b if a is None else a
         return self.joined(a, b)
 
-    def paired(self, a: State, b: State, noting: bool = True) -> State:
-        """Two batches, combined item by item. Raises Overflow if an item needs more range: `noting`, also where
-        something else than a sum leaves it."""
-        return self._combined(self.program, a, b, self.widens, noting)
+    def paired(self, a: State, b: State) -> State:
+        """Two batches, combined item by item. Raises Overflow if an item needs more range."""
+        return self._combined(self.program, a, b, self.widens)
 
-    def _combined(self, program: Lifting, a: State, b: State, careful: bool, noting: bool = True) -> State:
+    def _combined(self, program: Lifting, a: State, b: State, careful: bool) -> State:
         tape = program.combine
         params = [self.params[key] for key in tape.keys[3:]]
-        found, left = self._noted(lambda: tape.call(a, b, careful, *params), careful and noting)
+        found, left = self.noted(lambda: tape.call(a, b, careful, *params), careful)
         if left:
             raise Overflow
         state: State = found
         return state
 
-    def _noted(self, run: Callable[[], Any], careful: bool = True) -> tuple[Any, bool]:
+    def noted(self, run: Callable[[], Any], careful: bool = True) -> tuple[Any, bool]:
         """What a function computes, and whether a number on the way left the range, where there is a larger one.
 
         A processor notes that, and NumPy asks it after every operation.
@@ -148,7 +147,7 @@ class Engine:
             found = self._lift(self.wide, block, wide=True)
             floats = any(x.dtype.kind in "fc" for x in found.parts.values())
             return replace(found, wide=floats, kept=floats)
-        found, left = self._noted(lambda: self._lift(self.program, block, wide=False))
+        found, left = self.noted(lambda: self._lift(self.program, block, wide=False))
         if self.widens and (left or self._overflows(found, block)):
             return narrow(self._lift(self.wide, block, wide=True), self.program.real)
         return found
@@ -181,7 +180,7 @@ class Engine:
         """One state for every index of the first streamed axis, as a batch. Raises Overflow if one needs more range."""
         if self.coarse(block):
             raise Overflow
-        found, left = self._noted(lambda: self.lift_each(block))
+        found, left = self.noted(lambda: self.lift_each(block))
         if left or self.overflowing(found, block).any():
             raise Overflow
         for name in self.program.placed:

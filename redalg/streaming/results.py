@@ -11,7 +11,7 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.graph.operators import TopK
-from redalg.graph.plan import COUNT, given
+from redalg.graph.plan import COUNT, PassPlan, given
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import finished, reference
@@ -66,8 +66,12 @@ def read(a: Accumulator) -> State | None:
     state = a._state()
     if state is None:
         return None
-    lists = [s.parts for s in a._layout.plan.passes[a._now.number].slots if isinstance(s.op, TopK)]
-    parts = state.parts
+    return legible(a._layout.plan.passes[a._now.number], state)
+
+
+def legible(p: PassPlan, state: State) -> State:
+    """A state of this pass as results read it."""
+    lists, parts = [s.parts for s in p.slots if isinstance(s.op, TopK)], state.parts
     return replace(state, parts=parts | {v: unfilled(parts[v], parts[at]) for v, at in lists}) if lists else state
 
 

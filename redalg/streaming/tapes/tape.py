@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -153,9 +153,13 @@ class Tape(Runs):
 
     @cached_property
     def by_item(self) -> Called:
-        """The same where numbers, the count for one, may be arrays: one for every item of a batch."""
+        """The same where numbers, the count for one, may be arrays: one for every item of a batch.
+
+        What is made of such a number is a batch, too, and has no room in what is made of parameters alone.
+        """
         numbers = {kind.__name__: _by_item(kind) for kind in (int, float, bool)}
-        return Called(executed(self.text, {**self.names(), **numbers}), self.keys, self.lengths, self.starts)
+        names = {**self.names(), **numbers, "np": _NewArrays()}
+        return Called(executed(self.text, names), self.keys, self.lengths, self.starts)
 
     def names(self) -> dict[str, Any]:
         """What the function calls, and the types that it calculates in."""
@@ -166,6 +170,18 @@ class Tape(Runs):
     def taking(self, keys: Sequence[str]) -> Tape:
         """The same with these arguments."""
         return replace(self, text=replace(self.text, takes=tuple(map(key_name, keys))), keys=tuple(keys))
+
+
+class _NewArrays:
+    """NumPy with functions that put what they give nowhere else (``out=``)."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        return partial(_anew, found) if isinstance(found, np.ufunc) else found
+
+
+def _anew(ufunc: np.ufunc, *args: Any, out: Any = None, **options: Any) -> Any:
+    return ufunc(*args, **options)
 
 
 def _by_item(kind: type) -> Callable[[Any], Any]:
