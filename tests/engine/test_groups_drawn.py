@@ -1,4 +1,4 @@
-"""Results by group are the definition's where a state has lists that are not full, bound tensors, numbers beyond a range."""
+"""Results by group are the definition's: lists that are not full, bound tensors, numbers beyond a range."""
 
 from __future__ import annotations
 
