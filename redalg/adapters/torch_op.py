@@ -561,9 +561,13 @@ class TorchOp(Registered):
         return op.plain(*_moved(arrays, places)), _longer(op.spec, self.spec)
 
     def _batched_saved(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
+        """Every result is mapped over: PyTorch adds up the cotangents of one that is the same for all, and hands the
+        sum to the backward pass of each."""
         assert self.vjp is not None
         op = self._mapped_over(self._forward, places)
-        return op.plain(*_moved(arrays, places)), _longer(op.spec, self.vjp.forward)
+        found = zip(op.plain(*_moved(arrays, places)), _longer(op.spec, self.vjp.forward), strict=True)
+        whole = [x if at == 0 else x.expand(info.batch_size, *x.shape).clone() for x, at in found]
+        return whole, [0] * len(whole)
 
     def _batched_backward(self, info: Any, places: Sequence[Any], *given: Any) -> Any:
         """Every tensor is taken as mapped over: what is the same for all has a gradient for each."""
