@@ -214,7 +214,7 @@ def test_few_long_rows_are_shared_by_blocks_that_wait_for_each_other(name: str, 
         assert bool(torch.isfinite(beside).all())
 
 
-@pytest.mark.parametrize("rows", [1, 7, 64])
+@pytest.mark.parametrize("rows", [1, 3, 7])
 def test_words_that_runs_leave_serve_others(rows: int) -> None:
     """Blocks of a row that meet an odd number of times leave a bit where kernels that count start from 0."""
     rng = np.random.default_rng(rows)
