@@ -172,11 +172,12 @@ class Program:
     def noted(self) -> tuple[str, ...]:
         """What floats do on the way that says that something is lost: of products alone, sums show it themselves.
 
-        Exponentials vanish as they should, and so do powers by an array or a scalar.
+        Exponentials vanish as they should, and so do powers by an array or a scalar; one that overflows hides which of
+        several is the largest.
         """
-        nodes = walk(*self._lifted)
-        if any(n.op in VANISHING or n.op == "pow" and n.args[1].op != "const" for n in nodes):
-            return ()
+        if any(map(_vanishes, walk(*self._lifted))):
+            compared = [n for s in self.plan.slots if not isinstance(s.op, Additive) for n in s.lift]
+            return ("over",) if any(map(_vanishes, walk(*compared))) else ()
         if self.hides or not set(self.products) <= set(self.sums):
             return ("over", "under")
         return ("under",) if self.products else ()
@@ -408,6 +409,10 @@ def resolved(node: Node, values: Mapping[str, Bound]) -> Node:
             assert leaf.attr.axes == known.axes, f"{leaf.attr} is read along other axes than {known.axes}"
             mapping[leaf] = known.node
     return substitute(node, mapping, raw=True) if mapping else node
+
+
+def _vanishes(n: Node) -> bool:
+    return n.op in VANISHING or n.op == "pow" and n.args[1].op != "const"
 
 
 def _is_product(node: Node) -> bool:

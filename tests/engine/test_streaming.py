@@ -342,3 +342,36 @@ def test_lean_plans_drop_what_vanishes_and_stay_right(name: str) -> None:
 def test_forms_without_a_stream_say_why(way: str, text: str, why: str) -> None:
     with pytest.raises(ra.RedalgError, match=why):
         getattr(ra.derive_incremental(ra.parse(text)), way)()
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).maxexp <= np.finfo(np.float64).maxexp, reason="there is no larger range")
+@given(
+    st.sampled_from(
+        ["exp(x[j])", "w[j]*exp(x[j])", "exp(x[j])*exp(w[j])", "where(w[j] < 2, exp(x[j]), w[j])", "2**x[j]"]
+    ),
+    st.sampled_from(["argmax[j]({})", "argmin[j](-({}))", "topk[j:3:t]({}).indices"]),
+    st.sampled_from([(np.float32, 90), (np.float64, 720)]),
+    st.data(),
+)
+@examples(60)
+def test_exponentials_that_overflow_are_told_apart(element: str, taken: str, kind: Any, data: st.DataObject) -> None:
+    """By positions and lists, however the stream is cut, and by group."""
+    dtype, end = kind
+    drawn = st.lists(st.integers(-3, 40), min_size=3, max_size=7, unique=True)
+    x = np.array([2 * end + n if "2**" in element else end + n for n in data.draw(drawn)], dtype)
+    w = data.draw(st.permutations([1.0, 1.5, 1.25, 1.125, 1.75, 1.875, 1.625][: len(x)]))
+    form = ra.derive_incremental(ra.parse("return y = " + taken.format(element)))
+    every = {"x": x, "w": np.array(w, dtype)}
+    arrays = {t.name: every[t.name] for t in form.spec.tensors}
+    wide = {name: a.astype(np.longdouble) for name, a in every.items()}
+    sizes = {"exp(x[j])": np.exp(wide["x"]), "w[j]*exp(x[j])": wide["w"] * np.exp(wide["x"])}
+    sizes |= {"exp(x[j])*exp(w[j])": np.exp(wide["x"] + wide["w"]), "2**x[j]": np.exp2(wide["x"])}
+    right = np.argsort(-sizes.get(element, np.exp(wide["x"])), kind="stable")
+    expected = right[:3] if "topk" in taken else right[0]
+    cut = data.draw(st.integers(0, len(x)))
+    parts, grouped = form.accumulator(), form.grouped()
+    for low, high in ((0, cut), (cut, cut), (cut, len(x))):
+        parts.update(**{name: a[low:high] for name, a in arrays.items()})
+    grouped.update(by=np.zeros(len(x), np.int64), **arrays)
+    for found in (form.compile("numpy")(**arrays), parts.result(), grouped.result()[1][0]):
+        np.testing.assert_array_equal(found, expected)
