@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.node import ZERO, Node, compare, const, state, walk, where
+from redalg.graph.node import ZERO, Node, compare, const, size, state, substitute, walk, where
 from redalg.graph.operators import TopK
-from redalg.graph.plan import Output, Plan
+from redalg.graph.plan import COUNT, Output, Plan
 from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled, unknown_inside
 from redalg.kernels.ir.kinds import Kinds
@@ -43,7 +43,7 @@ def masked_slots(draft: ProgramDraft) -> None:
 def first_positions(draft: ProgramDraft) -> None:
     """Positions among elements that are all alike, on streams that start at 0."""
     assert draft.plan is not None
-    draft.plan = from_zero(draft.plan)
+    draft.plan = _sized(from_zero(draft.plan))
 
 
 def aligned_plan(draft: ProgramDraft) -> None:
@@ -188,6 +188,14 @@ def _refuse_complex(outputs: Mapping[str, Flow], known: Mapping[str, Any]) -> No
         raise RedalgError(
             f"{name} of dtype {known[name]}", "form.compile", f"kernels read {', '.join(STORAGE)}", "convert it"
         )
+
+
+def _sized(plan: Plan) -> Plan:
+    """An equal plan that has the length for the count, where no pass keeps anything: means of weights that sum to 1."""
+    if any(p.order or p.exports for p in plan.passes):
+        return plan
+    known = {COUNT: size(plan.axis)}
+    return replace(plan, outputs=tuple(o.map(lambda node: substitute(node, known)) for o in plan.outputs))
 
 
 def _passes(plan: Plan, part: Roles, kinds: Kinds) -> tuple[Pass, ...]:

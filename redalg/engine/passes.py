@@ -56,8 +56,13 @@ def _plan_reads(draft: Draft) -> None:
                 step.run(read, around)
                 at += 1
             except Unresolved as obstacle:
-                read.left_out.append(obstacle.culprit(read.choices))
-                read.choices = read.choices.without(read.left_out[-1])
+                culprit = obstacle.culprit(read.choices)
+                if culprit is None:  # there is no anchor to do without
+                    assert obstacle.blocked is not None
+                    draft.obstacle = Obstacle(read.raw, draft.outputs, draft.stages, obstacle.blocked, None)
+                    return
+                read.left_out.append(culprit)
+                read.choices = read.choices.without(culprit)
                 at = next(place for place, p in enumerate(READ_PASSES) if p.name == BACK)
                 continue
             check_read(read, step.name)

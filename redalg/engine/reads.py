@@ -19,7 +19,7 @@ from redalg.engine.draft import Read, with_exports
 from redalg.engine.emit import Emitter, differences, in_order
 from redalg.engine.near_one import NearOne
 from redalg.engine.poles import guarded, poisoned
-from redalg.engine.rules.cascade import Cascade
+from redalg.engine.rules.cascade import Blocked, Cascade
 from redalg.engine.slots import SlotBackend
 from redalg.graph import node as g
 from redalg.graph.node import Node
@@ -49,16 +49,16 @@ class Around(NamedTuple):
 class Unresolved(Exception):
     """Centring has hidden a cancellation in a stage that the raw analysis saw, or anchors wait for each other."""
 
-    def __init__(self, stage: Node | None = None, waiting: Iterable[Choice] = ()) -> None:
+    def __init__(self, blocked: Blocked | None = None, waiting: Iterable[Choice] = ()) -> None:
         super().__init__()
-        self.stage, self.waiting = stage, tuple(waiting)
+        self.blocked, self.waiting = blocked, tuple(waiting)
 
-    def culprit(self, choices: Choices) -> Choice:
+    def culprit(self, choices: Choices) -> Choice | None:
         """The anchor to do without: one that the obstacle involves, of an element rather than of an exponential."""
-        inside = set(g.walk(self.stage)) if self.stage is not None else set()
+        inside = set(g.walk(self.blocked.stage)) if self.blocked is not None else set()
         found = list(self.waiting) or [c for c in choices.all() if c.generator in inside] or choices.all()
         exponents = choices.exponents.values()
-        return min(found, key=lambda c: c in exponents)
+        return min(found, key=lambda c: c in exponents, default=None)
 
 
 # --- the passes ------------------------------------------------------------------------------------------------------
@@ -92,8 +92,8 @@ def centred(read: Read, around: Around) -> None:
     final = Cascade([*dict.fromkeys([*read.stages, *facts])], raw.axis, raw.scope.known, slots, raw.commute)
     slots.separator_poly = final.separator.poly
     for s in read.stages:
-        if final.value(s).blocked:
-            raise Unresolved(stage=s)
+        if (blocked := final.value(s).blocked) is not None:
+            raise Unresolved(replace(blocked, stage=s))
     read.slots, read.final, read.emit = slots, final, Emitter(final, around.export)
 
 

@@ -32,7 +32,7 @@ from redalg.graph.node import (
 )
 from redalg.graph.node import leaves as all_leaves
 from redalg.graph.operators import Extremum, TopK, reductions
-from redalg.graph.plan import ExtremumAnchor, Obligation, Output, PassPlan, Plan
+from redalg.graph.plan import COUNT, ExtremumAnchor, Obligation, Output, PassPlan, Plan
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -121,7 +121,8 @@ class Stream:
         known: State = {}
         folded: State = {}
         for number, p in enumerate(self.plan.passes):
-            folded = {k: v for fold in self.folds[number] for k, v in self._folded(fold, known).items()}
+            folded = {COUNT.attr.name: const(len(self.places))}  # of a pass that keeps nothing else, too
+            folded |= {k: v for fold in self.folds[number] for k, v in self._folded(fold, known).items()}
             exported = symbolic.exports(self.plan, number)
             axes, read = symbolic.declared_axes(p), folded | known
             known |= symbolic.resolve_all(exported, read, axes)
