@@ -1,7 +1,7 @@
-"""Counters in device memory that a kernel leaves as it found them: a set for every stream and every captured call.
+"""Counters in device memory, ready for the next launch when one ends: a set for every stream and every captured call.
 
-Those of kernels that count are at 0 then. Those of barriers (`splits_sync`) come back with the highest bit changed: a
-kernel that counts would never find them full, and leave its results unwritten. So neither kind is given to the other.
+A kernel that counts leaves them at 0. A barrier (`splits_sync`) leaves the highest bit changed: a kernel that counts
+would never find such words full, and leave its results unwritten. So neither kind is given to the other.
 
 Calls on one stream follow each other, so they may count in the same words; nothing has to clear them in between. A
 captured call gets words of its own, since its graph may be launched on any stream, beside any other call. (Launches of
