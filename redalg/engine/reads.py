@@ -93,7 +93,8 @@ def centred(read: Read, around: Around) -> None:
     slots.separator_poly = final.separator.poly
     for s in read.stages:
         if (blocked := final.value(s).blocked) is not None:
-            raise Unresolved(replace(blocked, stage=s))
+            node = blocked.node if blocked.node in set(g.walk(s)) else s  # in words of the spec, not of slots
+            raise Unresolved(replace(blocked, stage=s, node=node))
     read.slots, read.final, read.emit = slots, final, Emitter(final, around.export)
 
 

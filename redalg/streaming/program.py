@@ -42,7 +42,7 @@ from redalg.graph.node import (
 )
 from redalg.graph.operators import Additive, Custom, Position, Product, TopK
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, PassPlan, Slot, key
-from redalg.numeric.dtypes import flows
+from redalg.numeric.dtypes import Flow, flows
 from redalg.numeric.integer_bounds import decisive
 from redalg.source.names import local
 from redalg.streaming.merge import AnchorStep, ElementAnchor, MoveStep, SlotStep, combination
@@ -139,20 +139,24 @@ class Program:
     def integers(self) -> bool:
         """Whether integers are read that can be too large for floats: for sums of these, for what they decide, or where
         an extremum of them is a float, as beside -oo."""
-        return "i" in self.given.values() and bool(self.sums or self.means or self.decides or self.floats)
+        return "i" in self.given.values() and bool(self.sums or self.means or self.decides or self.converts)
 
     @cached_property
-    def floats(self) -> bool:
+    def converts(self) -> bool:
         """Whether integers are made floats."""
-        dtypes = {name.removeprefix("given:"): DTYPES[kind] for name, kind in self.given.items()}
-        found = flows(self._lifted, dtypes)
+        found = self._flows
         return any(found[a].kind == "i" for n in found if found[n].kind in "fc" for a in n.args)
 
     @cached_property
     def decides(self) -> bool:
         """Whether integers are made floats that something is decided by."""
+        return "i" in self.given.values() and bool(decisive(self._flows))
+
+    @cached_property
+    def _flows(self) -> Mapping[Node, Flow]:
+        """The dtypes of what is lifted."""
         dtypes = {name.removeprefix("given:"): DTYPES[kind] for name, kind in self.given.items()}
-        return "i" in self.given.values() and bool(decisive(flows(self._lifted, dtypes)))
+        return flows(self._lifted, dtypes)
 
     @property
     def _lifted(self) -> list[Node]:
