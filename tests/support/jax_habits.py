@@ -27,7 +27,7 @@ jnp: Any = jax and jax.numpy
 
 OPERATORS = list(ra.catalog)
 ROUNDED = ("fp8_quantise", "absmax_int8_gemm", "fp8_per_token_gemm", "zero_point_int8_gemm", "ternary_quantise")
-UNDECIDED = ("ternary_quantise",)  # their derivatives sum what reads the length of the axis of the sum
+UNDECIDED = ("ternary_quantise",)  # the derivative of q sums what reads the length of the axis of the sum
 
 
 @dataclass(frozen=True)
