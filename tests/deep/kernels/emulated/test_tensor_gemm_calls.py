@@ -93,7 +93,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
     monkeypatch.setattr(
         cuda_run, "TensorMaps", lambda *_: SimpleNamespace(at=lambda pointers: 1000 + hash(tuple(pointers)))
     )
-    monkeypatch.setattr(cuda_run, "Counters", lambda count: SimpleNamespace(at=lambda stream: 5000 + count + stream))
+    counters = lambda count, device, barrier: SimpleNamespace(at=lambda stream: 5000 + count + stream)  # noqa: E731
+    monkeypatch.setattr(cuda_run, "Counters", counters)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=made.empty, _C=streams, **names))  # type: ignore[arg-type]
     yield made
 
@@ -135,7 +136,7 @@ def test_launches_of_a_chain_read_what_those_before_wrote(
     pointers: list[tuple[Any, int]] = []
 
     class Maps:
-        def __init__(self, made: Planned, views: Any) -> None:
+        def __init__(self, made: Planned, views: Any, device: int) -> None:
             self.made = made
 
         def at(self, given: list[int]) -> int:
