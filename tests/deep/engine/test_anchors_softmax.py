@@ -10,6 +10,7 @@ import pytest
 import redalg as ra
 from redalg.engine import passes
 from redalg.engine.reads import Unresolved, centred
+from redalg.engine.rules.cascade import Blocked
 from redalg.graph.node import leaves
 from redalg.graph.plan import IN_RANGE, MODERATE
 from redalg.proofs.checker.check import Judge
@@ -148,7 +149,7 @@ def test_a_form_without_an_anchor_says_so(stubborn: str, named: set[str], monkey
 
     def refusing(read: Any, around: Any) -> None:
         if any(leaf.attr.name == stubborn for c in read.choices.all() for leaf in leaves(c.generator)):
-            raise Unresolved(stage=read.stages[-1])
+            raise Unresolved(Blocked(read.stages[-1], read.stages[-1], "it is stubborn"))
         centred(read, around)
 
     changed = tuple(p._replace(run=refusing) if p.run is centred else p for p in passes.READ_PASSES)
