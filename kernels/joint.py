@@ -25,7 +25,7 @@ from redalg.kernels.pipeline import ROWS
 from redalg.kernels.programs import ROW_PROGRAM, program_of, run_passes, usual_dtypes
 from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.choose import Override, micro, size
-from redalg.kernels.schedule.target import Target
+from redalg.kernels.schedule.target import DEPENDENT, Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 # next, and where it does not: of 17 cells of norms that were measured both ways (H100, 2026-11-26), numbers from 1.02
 # to 1.07 and from 1.22 to 1.44 take none of the slower ways.
 NEAR, FAR = 1.05, 1.35
-DEPENDENT = (9, 0)  # the compute capability from which on a kernel may be launched before the last one has ended
 
 
 def planned(

@@ -50,6 +50,7 @@ from redalg.kernels.programs import (
     usual_dtypes,
 )
 from redalg.kernels.rows import plan as rows
+from redalg.kernels.rows import stacked
 from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.case import Case
 from redalg.kernels.schedule.choose import Override, lesser
@@ -294,7 +295,8 @@ def plan(
         if isinstance(objection, Lacking):
             _warn_slow(form, target, objection)
         draft.remarks = (f"not on tensor cores: {objection}",)
-    return _finished(ROWS, draft, dump)
+    usual = _finished(ROWS, draft, dump)
+    return stacked.faster(call, program_of(form, dtypes, ROW_PROGRAM), usual, lambda part: _finished(ROWS, part, QUIET))
 
 
 def _without_zeros(call: Call, dump: Dump) -> Planned:

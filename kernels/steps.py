@@ -25,7 +25,7 @@ from redalg.kernels.pipeline import ROWS
 from redalg.kernels.programs import ROW_PROGRAM, program_of, run_passes, usual_dtypes
 from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.choose import Override, micro, size
-from redalg.kernels.schedule.target import Target
+from redalg.kernels.schedule.target import DEPENDENT, EARLIER, Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from redalg.gradients.steps import Steps
 
 Scratch = dict[str, tuple[Operand, View]]
-
-# Seconds that a small kernel behind another one of the same call takes less than the model says of it alone: sums over
-# 31 rows of 2 take 1.5 to 2.5 us one after the other, where 3.8 to 4.1 are predicted, column variances of 96 rows of
-# 1223 float16 and of 8 of 236799 float32 2.1 and 4.6 for 3.7 and 6.1 (captured graphs, H100, 2026-11-26).
-EARLIER = 1.3e-6
 
 
 def planned(
@@ -153,7 +148,7 @@ def _way(
 ) -> Planned:
     """The kernels of one way as the last of them, after the others; `seconds` are those of all."""
     scratch: Scratch = {}
-    concurrent = _concurrent(forms) if target.cc >= one_reading.DEPENDENT else [False] * len(forms)
+    concurrent = _concurrent(forms) if target.cc >= DEPENDENT else [False] * len(forms)
     made = []
     for form, *neighbours in zip(forms, concurrent, [*concurrent[1:], False], strict=True):
         made.append(_step(form, wanted, dtypes, views, target, scratch, Neighbours(*neighbours)))

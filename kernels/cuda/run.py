@@ -22,7 +22,7 @@ from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
 from redalg.kernels.cuda.readings import Readings
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import BARRIER, STORAGE, Operand, Param, Program
+from redalg.kernels.ir.program import BARRIER, STORAGE, Operand, Param, Program, result_key
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
@@ -259,9 +259,9 @@ class CudaRun(Shown):
 
     @property
     def source(self) -> str:
-        """The generated kernel: numba.cuda source of the last kind of call (before the first: of a typical one)."""
+        """The generated kernels: numba.cuda source of the last kind of call (before the first: of a typical one)."""
         made = self.planned
-        return f"{library.said(made.vendor)}{made.module.source}"
+        return f"{library.said(made.vendor)}{made.source}"
 
     @property
     def schedule(self) -> Any:
@@ -417,6 +417,12 @@ class Ready:
             found |= {("stride_out", name, d): s for d, s in enumerate(view.strides)}
         for name, (_, view) in self._scratch.items():
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
+        seen = self.planned.kernel.seen
+        found |= {("size", axis, 0): n for axis, n in seen.lengths.items()}
+        results = {r.key: ("stride_out", r.name) for r in self.planned.program.results}
+        for name, part in seen.arrays.items():
+            role = results.get(name, ("stride", name))
+            found |= {(*role, d): s for d, s in enumerate(part.view.strides)}
         return found
 
     def _arguments(self, rows: int) -> tuple[list[tuple[str, Any]], Counters | None]:
@@ -426,7 +432,10 @@ class Ready:
         results, inputs = ({x: i for i, x in enumerate(s)} for s in ([o[0] for o in self.outputs], self.names))
         for p in self.planned.module.params:
             if p.role in ("operand", "number", "result"):
-                found.append((p.role, (results if p.role == "result" else inputs)[p.name]))
+                at = (results if p.role == "result" else inputs)[p.name]
+                part = self.planned.kernel.seen.arrays.get(result_key(p.name) if p.role == "result" else p.name)
+                more = part.first * STORAGE[p.dtype] if part is not None else 0
+                found.append(("portion", (p.role, at, more)) if more else (p.role, at))
             elif p.role == "counters" or self._is_counted(p, rows) and counters is None:
                 count = p.size if p.role == "counters" else p.size * rows
                 counters = Counters(count, self.device, barrier=p.name == BARRIER)
@@ -530,6 +539,9 @@ class Ready:
             return pointer((held if role == "operand" else made)[at])
         if role == "number":
             return held[at]
+        if role == "portion":
+            which, number, more = at
+            return self._argument(which, number, held, made, where) + more
         if role == "maps":
             assert self.maps is not None
             every = [*held, *made]

@@ -135,12 +135,28 @@ class Vendor:
     windows: tuple[Window, ...] = ()
 
 
+class Portion(NamedTuple):
+    """An array of a call as one kernel sees it: from which element on, and with which lengths and strides."""
+
+    first: int
+    view: View
+
+
+class Seen(NamedTuple):
+    """What a kernel sees otherwise than the call: arrays, operands by name and results by `Result.key`, and lengths of
+    axes."""
+
+    arrays: Mapping[str, Portion] = {}
+    lengths: Mapping[str, int] = {}
+
+
 class Kernel(NamedTuple):
     """What is launched, and by how many blocks and threads; or, in its place, the product that a library computes."""
 
     module: Module
     geometry: Geometry
     vendor: Vendor | None = None
+    seen: Seen = Seen()
 
 
 @dataclass(frozen=True)
@@ -163,6 +179,21 @@ class Planned:
     @property
     def module(self) -> Module:
         return self.kernel.module
+
+    @property
+    def source(self) -> str:
+        """The source of all kernels, in the order they are launched in."""
+        every = [(p.source, p) for p in self.before] + [(self.module.source, self)]
+        if len(every) == 1:
+            return self.module.source
+        heads = (f"# Kernel {k} of {len(every)}, {p.lengths}.\n\n{text}" for k, (text, p) in enumerate(every, 1))
+        return "\n\n".join(heads)
+
+    @property
+    def lengths(self) -> str:
+        """The lengths of its axes as the kernel sees them, in words."""
+        own = {**self.sizes, **self.kernel.seen.lengths}
+        return ", ".join(f"{a} {own[a]}" for a in (*self.program.rows, *self.program.stream))
 
     @property
     def vendor(self) -> Vendor | None:

@@ -99,7 +99,7 @@ def kernel(
         views = {t.name: View.usual(t, sizes) for t in form.spec.tensors if t.axes}
         found = plan(form, dtypes, views, *how, dump_after=dump_after)
     c = found.choice
-    return Printed(form, device, c.schedule, found.module.source, c.reasons, c.seconds, c.bytes)
+    return Printed(form, device, c.schedule, found.source, c.reasons, c.seconds, c.bytes)
 
 
 def _check_lengths(needed: Iterable[str], sizes: Mapping[str, Any]) -> None:
