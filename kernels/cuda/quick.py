@@ -1,7 +1,7 @@
 """Calls of a kind that was prepared before, as straight-line Python: guards, an allocation for each result, a launch.
 
 A call that passes the guards is launched with the arguments its kind has in the general way (`Ready._go`); what any
-guard refuses goes that way. Written for tensors of PyTorch and kernels that nothing is computed before, of integers
+guard refuses goes that way. Written for tensors of PyTorch, for one kernel or several one after another, of integers
 that cannot leave int64.
 """
 
@@ -79,25 +79,47 @@ def _body(given: list[Any], ready: Ready, local: dict[str, Any]) -> tuple[list[s
     lines.append(f"where = stream({ready.device})")
     for k in range(len(ready.outputs)):
         lines.append(f"r{k} = {_allocated(k, given, ready, local)}")
-    at_once = _at_once(ready, given, local)
-    values = []
-    for slot, (role, at) in enumerate(ready._order if at_once is None else ()):
-        before, value = _value(slot, role, at, given, ready, local)
-        lines += before
-        values.append(value)
-    for word, launch in (("first", ready.launch), ("second", ready.second)):
-        if launch is not None and at_once is None:
-            lines += _launched(word, launch, values, local)
+    at_once = None if ready.before else _at_once(ready, given, local)
+    lines += at_once if at_once is not None else _one_after_another(given, ready, local)
     found = ", ".join(f"{o[0]!r}: r{k}" for k, o in enumerate(ready.outputs))
-    lines += [*(at_once or ()), "return r0" if len(ready.outputs) == 1 else f"return {{{found}}}"]
-    return lines, at_once is not None
+    return [*lines, "return r0" if len(ready.outputs) == 1 else f"return {{{found}}}"], at_once is not None
+
+
+def _one_after_another(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
+    """Lines that take scratch for what kernels before the last one leave, and launch all of them."""
+    lines = []
+    places = [f"p{k}" for k in range(len(given))]
+    for k, (operand, view) in enumerate(ready.planned.scratch.values()):
+        count = max(1, view.shape[0] * view.strides[0] if view.shape else 1)
+        dtype = SCRATCH.get(operand.dtype, operand.dtype)
+        lines += [f"s{k} = {_empty(f's{k}', (count,), dtype, given, ready, local)}", f"t{k} = s{k}.data_ptr()"]
+        places.append(f"t{k}")
+    for k in range(len(ready.outputs) if ready.before else 0):
+        lines.append(f"o{k} = r{k}.data_ptr()")
+    results = {o[0]: f"o{k}" if ready.before else f"r{k}.data_ptr()" for k, o in enumerate(ready.outputs)}
+    results |= {name: f"t{k}" for k, name in enumerate(ready.planned.scratch)}
+    for number, one in enumerate((*ready.before, ready)):
+        written, values = [results[o[0]] for o in one.outputs], []
+        for slot, (role, at) in enumerate(one._order):
+            before, value = _value(f"{number}_{slot}", role, at, (places, written), given, one, local)
+            lines += before
+            values.append(value)
+        for word, launch in ((f"first{number}", one.launch), (f"second{number}", one.second)):
+            if launch is not None:
+                lines += _launched(word, launch, values, local)
+    return lines
 
 
 def _is_launched(ready: Ready) -> bool:
-    """Whether a call is one kernel, and perhaps one that merges what it left; nothing before, nothing on the host."""
-    kernels = [k for k in (ready.launch, ready.second) if k is not None]
-    apart = ready.before or ready.planned.scratch or ready.looking is not None or ready.zero_length
-    return bool(kernels) and all(isinstance(k, driver.Launch) for k in kernels) and not apart
+    """Whether a call is kernels one after another, each of which may merge what it left; nothing on the host."""
+    apart = ready.planned.scratch and not ready.before or ready.looking is not None or ready.zero_length
+    return not apart and all(map(_is_kernel, (*ready.before, ready)))
+
+
+def _is_kernel(one: Ready) -> bool:
+    kernels = [k for k in (one.launch, one.second) if k is not None]
+    alone = one.planned.kernel.vendor is None and not any(first.before or first.planned.scratch for first in one.before)
+    return bool(kernels) and alone and all(isinstance(k, driver.Launch) for k in kernels)
 
 
 def _launched(word: str, launch: Any, values: list[str], local: dict[str, Any]) -> list[str]:
@@ -152,24 +174,31 @@ def _stream() -> Callable[[int], int]:
 
 
 def _value(
-    slot: int, role: str, at: Any, given: list[Any], ready: Ready, local: dict[str, Any]
+    slot: str,
+    role: str,
+    at: Any,
+    places: tuple[list[str], list[str]],
+    given: list[Any],
+    ready: Ready,
+    local: dict[str, Any],
 ) -> tuple[list[str], str]:
-    """An argument as an expression, and lines that come before."""
-    if role == "operand":
-        return [], f"p{at}"
+    """An argument as an expression, and lines that come before. `places`: addresses of what is read and written."""
+    if role in ("operand", "result"):
+        return [], places[role == "result"][at]
     if role == "number":
         return [], f"a{at}"
-    if role == "result":
-        return [], f"r{at}.data_ptr()"
+    if role == "portion":
+        which, number, more = at
+        return [], f"{places[which == 'result'][number]} + {more}"
     if role == "maps":
         assert ready.maps is not None
-        local["maps"] = ready.maps.at
-        every = [f"p{i}" if i < len(given) else f"r{i - len(given)}.data_ptr()" for i in at]
-        return [], f"maps(({', '.join(every)},))"
+        local[f"maps{slot}"] = ready.maps.at
+        every = [x for some in places for x in some]
+        return [], f"maps{slot}(({', '.join(every[i] for i in at)},))"
     if role == "counters":
         assert ready.counters is not None
-        local["counters"] = ready.counters.at
-        return [f"v{slot} = counters(where)"], f"v{slot}"
+        local[f"counters{slot}"] = ready.counters.at
+        return [f"v{slot} = counters{slot}(where)"], f"v{slot}"
     count, dtype = at
     local["clear"] = driver.clear
     lines = [f"k{slot} = {_empty(f'k{slot}', (count,), SCRATCH.get(dtype, dtype), given, ready, local)}"]
