@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.kernels import stacked
 from redalg.kernels.gemm import passes as gemm
 from redalg.kernels.gemm.launches import LAUNCHES, Prepared
 from redalg.kernels.gemm.match import FLOAT8, Lacking, NoProduct
@@ -50,7 +51,6 @@ from redalg.kernels.programs import (
     usual_dtypes,
 )
 from redalg.kernels.rows import plan as rows
-from redalg.kernels.rows import stacked
 from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.case import Case
 from redalg.kernels.schedule.choose import Override, lesser

@@ -432,10 +432,7 @@ class Ready:
         results, inputs = ({x: i for i, x in enumerate(s)} for s in ([o[0] for o in self.outputs], self.names))
         for p in self.planned.module.params:
             if p.role in ("operand", "number", "result"):
-                at = (results if p.role == "result" else inputs)[p.name]
-                part = self.planned.kernel.seen.arrays.get(result_key(p.name) if p.role == "result" else p.name)
-                more = part.first * STORAGE[p.dtype] if part is not None else 0
-                found.append(("portion", (p.role, at, more)) if more else (p.role, at))
+                found.append(self._array(p, (results if p.role == "result" else inputs)[p.name]))
             elif p.role == "counters" or self._is_counted(p, rows) and counters is None:
                 count = p.size if p.role == "counters" else p.size * rows
                 counters = Counters(count, self.device, barrier=p.name == BARRIER)
@@ -445,6 +442,12 @@ class Ready:
             elif p.role == "maps":
                 found.append((p.role, places(self.planned.maps, inputs, results)))
         return found, counters
+
+    def _array(self, p: Param, at: int) -> tuple[str, Any]:
+        """Where an operand or a result comes from: the array number `at`, or from an element of it on."""
+        part = self.planned.kernel.seen.arrays.get(result_key(p.name) if p.role == "result" else p.name)
+        more = part.first * STORAGE[p.dtype] if part is not None else 0
+        return ("portion", (p.role, at, more)) if more else (p.role, at)
 
     @staticmethod
     def _is_counted(p: Param, rows: int) -> bool:

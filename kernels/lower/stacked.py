@@ -11,7 +11,7 @@ operation is the pass's own ``combine``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -136,6 +136,12 @@ def _read(node: Node, known: dict[str, Node]) -> Node:
     return substitute(node, found, raw=True) if found else node
 
 
+def _over(r: Result, by: Mapping[Node, Node]) -> Result:
+    """A result with other nodes in the place of some."""
+    masked = None if r.masked is None else substitute(r.masked, dict(by), raw=True)
+    return replace(r, node=substitute(r.node, dict(by), raw=True), masked=masked)
+
+
 def stacked(program: Program) -> Stacked | str:
     """The program in two steps, or why there is none.
 
@@ -156,31 +162,53 @@ def laws(program: Program) -> Iterator[tuple[bool, str]]:
     yield one, "there is more than one pass, streamed axis, or axis of columns"
     plain = not (program.columns or program.inner or program.places or program.lengths or program.summed)
     yield plain, "a state, or an element, holds more than numbers"
-    if not (one and plain):
-        return
-    p, both = program.passes[0], {*program.rows, *program.stream}
+    if one and plain:
+        yield from _laws_of_states(program)
+        yield from _laws_of_results(program)
+
+
+def _laws_of_states(program: Program) -> Iterator[tuple[bool, str]]:
+    p = program.passes[0]
     yield not p.ordered, "states are merged in the order of the stream alone"
-    ops = [f.op for s in (*p.lift, *p.update) if isinstance(s, Loop) for f in s.folds]
-    ops += [s.op for s in p.combine if isinstance(s, Join)]
+    walks = [s for s in (*p.lift, *p.update) if isinstance(s, Loop)]
+    ops = [f.op for s in walks for f in s.folds] + [s.op for s in p.combine if isinstance(s, Join)]
     plain = all(isinstance(o, Sum | Product | Extremum | Quantifier | Average | Custom) for o in ops)
     yield plain and COMPENSATED not in ops, "a state holds positions, lists or pairs"
     lifted = [n for s in (*p.lift, *p.update) for n in step_nodes(s)]
     merged = [n for s in p.combine for n in step_nodes(s)]
-    numbers = {o.name for o in program.operands if o.number}
-    read = [n for n in walk(*lifted) if n.op == "tensor" and n.attr.name not in numbers]
-    yield all({*n.attr.axes} == both for n in read), "an element reads what does not lie as all elements do"
+    yield _whole(program, lifted), "an element reads what does not lie as all elements do"
     yield not _any(lifted, ("index", "size", "reduce")), "an element reads where it stands"
-    own = all(n.op != "tensor" or n.attr.name in numbers for n in walk(*merged))
-    yield own and not _any(merged, ("index", "size", "reduce")), "merging reads more than states"
-    results = [n for r in program.results for n in (r.node, r.masked) if n is not None]
-    yield not _any(results, ("reduce",)), "a result reduces"
+    yield (
+        not _arrays(program, merged) and not _any(merged, ("index", "size", "reduce")),
+        "merging reads more than states",
+    )
+
+
+def _laws_of_results(program: Program) -> Iterator[tuple[bool, str]]:
+    yield not _any(values(program.results), ("reduce",)), "a result reduces"
     kept = [r for r in program.results if r.keeps]
-    values = [n for r in kept for n in (r.node, r.masked) if n is not None]
-    read = [n for n in walk(*values) if n.op == "tensor" and n.attr.name not in numbers]
-    flat = all({*n.attr.axes} == both for n in read) and not _any(values, ("size", "index"))
-    yield flat, "a result of an element reads what does not lie as all elements do"
+    both, column = {*program.rows, *program.stream}, {*program.rows}
+    flat = all({*n.attr.axes} in (both, column) for n in _arrays(program, values(kept)))
+    flat &= not _any(values(kept), ("size", "index"))
+    yield flat, "a result of an element reads what does not lie as all elements do, and is not of a column"
     along = (*program.stream, *program.rows)
     yield all(r.axes == along for r in kept), "a result lies otherwise than the elements do"
+
+
+def values(results: Iterable[Result]) -> list[Node]:
+    """What is computed for results."""
+    return [n for r in results for n in (r.node, r.masked) if n is not None]
+
+
+def _arrays(program: Program, nodes: Iterable[Node]) -> list[Node]:
+    """The tensors that are read, but for numbers."""
+    numbers = {o.name for o in program.operands if o.number}
+    return [n for n in walk(*nodes) if n.op == "tensor" and n.attr.name not in numbers]
+
+
+def _whole(program: Program, nodes: Iterable[Node]) -> bool:
+    """Whether all tensors that are read have the axes of all elements."""
+    return all({*n.attr.axes} == {*program.rows, *program.stream} for n in _arrays(program, nodes))
 
 
 def _any(nodes: Iterable[Node], ops: Collection[str]) -> bool:
@@ -232,14 +260,8 @@ class _Steps:
 
     def _finished(self, r: Result, exports: dict[str, Node]) -> Result:
         """A result over parts, with the length of the stream for the number of elements."""
-        length = {COUNT: size((self.stream,))}
-
-        def over(node: Node | None) -> Node | None:
-            return None if node is None else substitute(_read(node, exports), dict(length), raw=True)
-
-        node = over(r.node)
-        assert node is not None
-        return replace(r, node=node, masked=over(r.masked))
+        masked = None if r.masked is None else _read(r.masked, exports)
+        return _over(replace(r, node=_read(r.node, exports), masked=masked), {COUNT: size((self.stream,))})
 
     def _states(self, tables: Sequence[Operand]) -> Program:
         """The program whose results are the parts of a state."""
@@ -257,7 +279,7 @@ class _Steps:
         counts = add(state("n", (), COUNT.attr.domain), state("n_b", (), COUNT.attr.domain))
         join = Join(tuple(f"{p.name}_new" for p in self.parts), monoid, a, b)
         made = Pass(self.parts, (Loop((fold,)),), (Let("n_new", counts), join), (), True)
-        nodes = [n for r in results for n in (r.node, r.masked) if n is not None]
+        nodes = values(results)
         read = {n.attr.name for n in walk(*nodes) if n.op == "tensor"}
         lengths = {n.attr for n in walk(*nodes) if n.op == "size"} - {self.column}
         for axis in lengths:  # the length is that of a tensor that nothing else is read of
@@ -278,46 +300,34 @@ class _Steps:
         """What results of elements read of a column, as results of columns; and the program of the elements."""
         if not kept:
             return [], None
-        values = [n for r in kept for n in (r.node, r.masked) if n is not None]
-        inner = list(dict.fromkeys(n for node in values for n in self._of_columns(node)))
-        kinds = program_kinds(self.program)
-        handed = [
-            Result(self._fresh("of_column"), (self.line, self.column), DTYPE.get(kinds.of(n), self.program.real), n)
-            for n in inner
-        ]
-        domains = {"i": ("integer",), "b": ("bool",)}
-        by = {
-            n: tensor(r.name, (self.column,), domains.get(kinds.of(n), ())) for n, r in zip(inner, handed, strict=True)
-        }
-
-        def over(node: Node) -> Node:
-            return substitute(node, dict(by), raw=True)
-
-        results = tuple(
-            replace(r, node=over(r.node), masked=None if r.masked is None else over(r.masked)) for r in kept
-        )
-        nodes = [n for r in results for n in (r.node, r.masked) if n is not None]
-        read = {n.attr.name for n in walk(*nodes) if n.op == "tensor"}
+        handed = self._handed(kept)
+        by = {r.node: tensor(r.name, (self.column,)) for r in handed}
+        results = tuple(_over(r, by) for r in kept)
+        read = {n.attr.name for n in walk(*values(results)) if n.op == "tensor"}
         own = [o for o in self.program.operands if o.number or o.name in read]
-        operands = (*own, *(Operand(r.name, (self.column,), r.dtype) for r in handed))
         return handed, replace(
             self.program,
             name=f"{self.program.name}_mapped",
             title=f"elements of {self.program.title}",
             rows=self.program.stream,
             stream=self.program.rows,
-            operands=operands,
+            operands=(*own, *(Operand(r.name, (self.column,), r.dtype) for r in handed)),
             results=results,
             passes=(),
             attained=frozenset(),
         )
 
+    def _handed(self, kept: Sequence[Result]) -> list[Result]:
+        """What these results read of a column, each a result of its own."""
+        kinds = program_kinds(self.program)
+        inner = dict.fromkeys(n for node in values(kept) for n in self._of_columns(node))
+        axes, real = (self.line, self.column), self.program.real
+        return [Result(self._fresh("of_column"), axes, DTYPE.get(kinds.of(n), real), n) for n in inner]
+
     def _of_columns(self, node: Node) -> Iterator[Node]:
-        """The largest parts of a value that a column has, and that follow from its state."""
-        if not leaves(node, "state"):
-            return
+        """The largest parts of a value that are the same for all elements of a column."""
         if self.stream not in node.axes:
-            yield node
+            yield from [node] if node.axes else []
             return
         for a in node.args:
             yield from self._of_columns(a)

@@ -22,8 +22,8 @@ from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.stacked import stacked
 from redalg.kernels.pipeline import ROWS
 from redalg.kernels.programs import ROW_PROGRAM, program_of, run_passes
-from redalg.kernels.rows.stacked import Lines, in_two_steps
 from redalg.kernels.schedule.target import H200, Target
+from redalg.kernels.stacked import Lines, in_two_steps
 from tests.support.forms import Forms
 from tests.support.simulated import _poisoned, _scratch, _seen, no_marks
 
@@ -38,6 +38,8 @@ CASES = {  # states of every kind: sums, products, extrema, conditions, counts, 
     "return y = where(ok[t,c], x[t,c] - s, 0)",
     "moments": "u = mean[t](x[t,c]); v = mean[t]((x[t,c] - u)**2);"
     "return y = (x[t,c] - u)/sqrt(v + 1/1000), v = v, n = v*size(t)",
+    "affine norm": "tensors x[t,c], w[c], b[c]; u = mean[t](x[t,c]); v = mean[t]((x[t,c] - u)**2);"
+    "return y = (x[t,c] - u)/sqrt(v + 1/1000)*w[c] + b[c]",
     "covariance": "tensors x[t,c], z[t,c]; a = mean[t](x[t,c]); b = mean[t](z[t,c]);"
     "return k = mean[t]((x[t,c] - a)*(z[t,c] - b)), y = z[t,c] - b",
 }
@@ -57,7 +59,7 @@ def drawn(name: str, lines: int, columns: int, dtype: str, seed: int) -> dict[st
     """Arguments of a case."""
     rng, found = np.random.default_rng(seed), dict[str, Any]()
     for t in SPECS[name].tensors:
-        shape = (lines, columns)
+        shape = (lines, columns)[2 - len(t.axes) :]
         if not t.axes:
             found[t.name] = 0.75
         elif "bool" in t.domain:

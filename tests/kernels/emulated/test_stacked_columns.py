@@ -11,8 +11,8 @@ from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.stacked import stacked
 from redalg.kernels.pipeline import plan
 from redalg.kernels.programs import ROW_PROGRAM, program_of
-from redalg.kernels.rows.stacked import lines_of
 from redalg.kernels.schedule.target import H200
+from redalg.kernels.stacked import lines_of
 from tests.support.column_cases import FORMS, SPECS, agree, arrays_of
 from tests.support.stacked_cases import SPECS as CASES
 from tests.support.stacked_cases import agrees, drawn, emulated, form_of, planned_of

@@ -27,8 +27,8 @@ def calls(draw: Any) -> tuple[str, dict[str, Any], int, str]:
     for a in arrays.values():
         if isinstance(a, np.ndarray) and a.dtype.kind in "fV" and draw(st.booleans()):
             for _ in range(draw(st.integers(1, 3))):
-                at = draw(st.integers(0, lines - 1)), draw(st.integers(0, columns - 1))
-                a[at] = draw(st.sampled_from(SPECIAL))
+                at = draw(st.integers(0, a.size - 1))
+                a.flat[at] = draw(st.sampled_from(SPECIAL))
     return name, arrays, count, dtype
 
 

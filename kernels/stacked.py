@@ -124,18 +124,22 @@ def lines_of(call: Call, program: Program) -> Lines | None:
     (stream,), (column,) = program.stream, program.rows
     sizes = sizes_of(program, call.views)
     lines, columns = sizes[stream], sizes[column]
-    steps, widths = {stream: columns, column: 1}, []
-    for o in (o for o in program.operands if stream in o.axes):
-        view = call.views[o.name]
-        if {*o.axes} != {*steps} or view.align < VECTOR_BYTES or view.strides != tuple(steps[a] for a in o.axes):
-            return None
-        widths.append(STORAGE[o.dtype])
-    if not widths or columns < 2 or lines * columns * min(widths) < LEAST_BYTES:
+    arrays = [o for o in program.operands if stream in o.axes]
+    if columns < 2 or not all(_dense(o, call.views[o.name], {stream: columns, column: 1}) for o in arrays):
+        return None
+    widths = [STORAGE[o.dtype] for o in arrays]
+    if lines * columns * min(widths, default=0) < LEAST_BYTES:
         return None
     count = max(SECTOR // gcd(SECTOR, columns * size) for size in widths)
     while count * columns * min(widths) < WIDE:
         count *= 2
     return Lines(lines, columns, count) if lines >= LEAST * count else None
+
+
+def _dense(o: Operand, view: View, steps: Mapping[str, int]) -> bool:
+    """Whether an array has these axes and strides, and begins at a multiple of 16 bytes."""
+    along = {*o.axes} == {*steps} and view.align == VECTOR_BYTES
+    return along and view.strides == tuple(steps[a] for a in o.axes)
 
 
 def in_two_steps(call: Call, program: Program, found: Stacked, lines: Lines, rows: Rows) -> Planned | None:
@@ -185,17 +189,17 @@ class _Kernels:
     def every(self) -> Iterator[Planned]:
         found = self.found
         yield from self._over_lines(found.states, self._states)
-        yield self._made(found.merged)
+        yield self._made(found.merged, {})
         if found.mapped is not None:
             yield from self._over_lines(found.mapped, self._elements)
 
     def _over_lines(self, program: Program, make: Callable[[Program, Lines, Neighbours], Planned]) -> Iterator[Planned]:
         """Of the lines that are left, and of those that are stacked, side by side."""
         lines = self.lines
-        beside = lines.left > 0 and self.call.target.cc >= DEPENDENT
+        overlaps = lines.left > 0 and self.call.target.cc >= DEPENDENT
         if lines.left:
-            yield make(program, replace(lines, lines=lines.left, stacked=1), Neighbours(False, beside))
-        yield make(program, lines, Neighbours(beside, False))
+            yield make(program, replace(lines, lines=lines.left, stacked=1), Neighbours(False, overlaps))
+        yield make(program, lines, Neighbours(overlaps, False))
 
     def _states(self, program: Program, own: Lines, neighbours: Neighbours) -> Planned:
         """The kernel that makes states of some lines; of those that are left, behind the states of all others."""
@@ -238,11 +242,13 @@ class _Kernels:
         own = Seen({**seen.arrays, **arrays}, {**seen.lengths, **lengths})
         return replace(made, kernel=made.kernel._replace(seen=own))
 
-    def _made(self, program: Program, more: Mapping[str, View] | None = None, beside: Neighbours = ALONE) -> Planned:
+    def _made(
+        self, program: Program, more: Mapping[str, View] | None = None, neighbours: Neighbours = ALONE
+    ) -> Planned:
         """A kernel of rows for a program of this call, beside arrays of its scratch."""
         names, scratch = {o.name for o in program.operands}, {n: v for n, (_, v) in self.scratch().items()}
         views = {n: v for n, v in {**self.call.views, **scratch, **(more or {})}.items() if n in names}
-        draft = RowsDraft(replace(self.call, views=views), program, sizes_of(program, views), neighbours=beside)
+        draft = RowsDraft(replace(self.call, views=views), program, sizes_of(program, views), neighbours=neighbours)
         return self.rows(draft)
 
 
