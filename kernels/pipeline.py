@@ -262,17 +262,21 @@ def plan(
     launches: int | None = None,
     dump_after: str | None = None,
     library: str = "",
+    alike: bool = False,
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU.
 
     `launches`: 1 or 2 for a GEMM and what prepares an operand of it, 0 for what the model finds faster; by
     default `redalg.kernels.gemm.launches.LAUNCHES`. `dump_after`: the name of a pass, after which the draft is printed.
     `library`: whose arrays they are, where products of a chain may be left to it (`redalg.kernels.gemm.library`).
+    `alike`: kernels of rows leave results of elements as the operands with their axes lie.
 
     Raises: RedalgError for dtypes that kernels do not read and schedules that break a law; BrokenPass.
     """
     schedule = current(schedule)
-    call = Call(form, dtypes, views, target, deterministic, schedule, launches, library if schedule is None else "")
+    call = Call(
+        form, dtypes, views, target, deterministic, schedule, launches, library if schedule is None else "", alike
+    )
     dump = named(dump_after, NAMES)
     words = {*tile.WORDS, *gemm.WORDS}
     if any(view.array for view in views.values()):
@@ -383,13 +387,14 @@ def plans(
     deterministic: bool = False,
     schedule: Override = None,
     library: str = "",
+    alike: bool = False,
 ) -> Iterator[Planned]:
     """The plan of a call, then those to go on with where the device refuses to launch it; none for one by name."""
-    first = plan(form, dtypes, views, target, deterministic, schedule, library=library)
+    first = plan(form, dtypes, views, target, deterministic, schedule, library=library, alike=alike)
     yield first
     if schedule is not None:
         return
-    call = Call(form, dtypes, views, target, deterministic)
+    call = Call(form, dtypes, views, target, deterministic, alike=alike)
     refused = first.choice.schedule
     if first.module.threads:  # written for that number: on tensor cores
         with suppress(RedalgError, Outside):
@@ -430,7 +435,9 @@ def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:
         else tiled_programs(call.form, call.dtypes, program, sizes, call.deterministic)
     )
     own = not any(t.array or t.dimensions for t in call.form.spec.tensors)
-    return RowsDraft(replace(call, schedule=schedule), program, sizes, others=tuple(others), watches=WATCHES and own)
+    results = rows.lying_alike(program, call.views, sizes) if call.alike else {}
+    call, watches = replace(call, schedule=schedule), WATCHES and own
+    return RowsDraft(call, program, sizes, results, others=tuple(others), watches=watches)
 
 
 def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:

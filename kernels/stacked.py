@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
-from redalg.kernels.ir.program import STORAGE, Operand, Program, result_key
+from redalg.kernels.ir.program import STORAGE, Operand, Program, Result, result_key
 from redalg.kernels.ir.schedule import ALONE, SECTOR, Neighbours
 from redalg.kernels.launch.planned import Planned, Portion, Seen
 from redalg.kernels.lower.draft import Call
@@ -80,7 +80,7 @@ class Lines:
 
 def faster(call: Call, program: Program, usual: Planned, rows: Rows) -> Planned:
     """The kernels in two steps where these are predicted to be faster than `usual`, the plan of one kernel."""
-    lines = lines_of(call, program)
+    lines = lines_of(call, program, usual.results)
     if lines is None:
         return usual
     wanted = usual.choice.seconds * _counted(program, lines)
@@ -88,6 +88,7 @@ def faster(call: Call, program: Program, usual: Planned, rows: Rows) -> Planned:
         return usual
     found = stacked(program)
     made = None if isinstance(found, str) else in_two_steps(call, program, found, lines, rows)
+    made = made and replace(made, results=usual.results)
     if made is None or made.choice.seconds >= wanted:
         return usual
     reason = f"by one kernel: {micro(usual.choice.seconds)}, with {usual.choice.schedule}"
@@ -117,15 +118,19 @@ def _least(call: Call, program: Program, lines: Lines) -> float:
     return moved / call.target.reachable + (1 + bool(kept)) * (call.target.launch - EARLIER)
 
 
-def lines_of(call: Call, program: Program) -> Lines | None:
-    """How many lines are to be read as one, where all elements lie in lines of columns without gaps."""
+def lines_of(call: Call, program: Program, results: Mapping[str, View]) -> Lines | None:
+    """How many lines are to be read as one, where all elements lie in lines of columns without gaps. `results`: how
+    those of elements lie that are not contiguous."""
     if call.deterministic or call.schedule is not None or not len(program.rows) == len(program.stream) == 1:
         return None
     (stream,), (column,) = program.stream, program.rows
     sizes = sizes_of(program, call.views)
     lines, columns = sizes[stream], sizes[column]
     arrays = [o for o in program.operands if stream in o.axes]
-    if columns < 2 or not all(_dense(o, call.views[o.name], {stream: columns, column: 1}) for o in arrays):
+    lying: list[tuple[Operand | Result, View]] = [(o, call.views[o.name]) for o in arrays]
+    for r in (r for r in program.results if r.keeps):
+        lying.append((r, results.get(r.name, View.contiguous(tuple(sizes[a] for a in r.axes)))))
+    if columns < 2 or not all(_dense(x, view, {stream: columns, column: 1}) for x, view in lying):
         return None
     widths = [STORAGE[o.dtype] for o in arrays]
     if lines * columns * min(widths, default=0) < LEAST_BYTES:
@@ -136,10 +141,10 @@ def lines_of(call: Call, program: Program) -> Lines | None:
     return Lines(lines, columns, count) if lines >= LEAST * count else None
 
 
-def _dense(o: Operand, view: View, steps: Mapping[str, int]) -> bool:
+def _dense(x: Operand | Result, view: View, steps: Mapping[str, int]) -> bool:
     """Whether an array has these axes and strides, and begins at a multiple of 16 bytes."""
-    along = {*o.axes} == {*steps} and view.align == VECTOR_BYTES
-    return along and view.strides == tuple(steps[a] for a in o.axes)
+    along = {*x.axes} == {*steps} and view.align == VECTOR_BYTES
+    return along and view.strides == tuple(steps[a] for a in x.axes)
 
 
 def in_two_steps(call: Call, program: Program, found: Stacked, lines: Lines, rows: Rows) -> Planned | None:
@@ -189,7 +194,7 @@ class _Kernels:
     def every(self) -> Iterator[Planned]:
         found = self.found
         yield from self._over_lines(found.states, self._states)
-        yield self._made(found.merged, {})
+        yield self._made(found.merged, {}, {})
         if found.mapped is not None:
             yield from self._over_lines(found.mapped, self._elements)
 
@@ -211,30 +216,35 @@ class _Kernels:
         """The kernel that writes results of some lines; those that are left are one."""
         if own is not self.lines:
             own = replace(own, stacked=own.lines)
+        results = {r.name: self._portion(r, own) for r in program.results}
+        made = self._seen(program, own, neighbours, {n: part.view for n, part in results.items()})
         (stream,), (column,) = program.rows, program.stream
-        made = self._seen(program, own, neighbours)
-        place = Portion(self._first(own), View.contiguous((own.whole, own.width)))
-        return self._with(
-            made, {result_key(r.name): place for r in program.results}, {stream: own.whole, column: own.width}
-        )
+        lengths = {stream: own.whole, column: own.width}
+        return self._with(made, {result_key(n): part for n, part in results.items()}, lengths)
+
+    def _portion(self, x: Operand | Result, own: Lines) -> Portion:
+        """An array of elements as some lines."""
+        (stream,), (column,) = self.found.states.stream, self.found.states.rows
+        lengths, steps = {stream: own.whole, column: own.width}, {stream: own.width, column: 1}
+        return Portion(self._first(own), View(tuple(lengths[a] for a in x.axes), tuple(steps[a] for a in x.axes)))
 
     def _first(self, own: Lines) -> int:
         """The first element of some lines: of all, or of those that are left."""
         return 0 if own.lines == self.lines.lines else (self.lines.lines - self.lines.left) * own.columns
 
-    def _seen(self, program: Program, own: Lines, neighbours: Neighbours) -> Planned:
+    def _seen(
+        self, program: Program, own: Lines, neighbours: Neighbours, results: Mapping[str, View] | None = None
+    ) -> Planned:
         """A kernel that sees arrays of elements as some lines, stacked or not."""
         whole, arrays, views = {*program.stream, *program.rows}, {}, dict[str, View]()
-        (stream,), (column,) = self.found.states.stream, self.found.states.rows
-        lengths, steps = {stream: own.whole, column: own.width}, {stream: own.width, column: 1}
         for o in program.operands:
             if {*o.axes} == whole:
-                views[o.name] = View(tuple(lengths[a] for a in o.axes), tuple(steps[a] for a in o.axes))
-                arrays[o.name] = Portion(self._first(own), views[o.name])
-            elif o.axes == (column,):
+                arrays[o.name] = self._portion(o, own)
+                views[o.name] = arrays[o.name].view
+            elif o.axes == self.found.states.rows:
                 views[o.name] = View.contiguous((own.width,))
         program = replace(program, operands=tuple(o for o in program.operands if o.number or o.name in views))
-        return self._with(self._made(program, views, neighbours), arrays, {})
+        return self._with(self._made(program, views, results or {}, neighbours), arrays, {})
 
     @staticmethod
     def _with(made: Planned, arrays: Mapping[str, Portion], lengths: Mapping[str, int]) -> Planned:
@@ -243,13 +253,13 @@ class _Kernels:
         return replace(made, kernel=made.kernel._replace(seen=own))
 
     def _made(
-        self, program: Program, more: Mapping[str, View] | None = None, neighbours: Neighbours = ALONE
+        self, program: Program, more: Mapping[str, View], results: Mapping[str, View], neighbours: Neighbours = ALONE
     ) -> Planned:
         """A kernel of rows for a program of this call, beside arrays of its scratch."""
         names, scratch = {o.name for o in program.operands}, {n: v for n, (_, v) in self.scratch().items()}
-        views = {n: v for n, v in {**self.call.views, **scratch, **(more or {})}.items() if n in names}
-        draft = RowsDraft(replace(self.call, views=views), program, sizes_of(program, views), neighbours=neighbours)
-        return self.rows(draft)
+        views = {n: v for n, v in {**self.call.views, **scratch, **more}.items() if n in names}
+        call, sizes = replace(self.call, views=views), sizes_of(program, views)
+        return self.rows(RowsDraft(call, program, sizes, results, neighbours=neighbours))
 
 
 __all__ = ["Lines", "faster", "in_two_steps", "lines_of"]

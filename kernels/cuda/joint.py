@@ -33,6 +33,7 @@ class JointRun(CudaRun):
     def __init__(self, joint: Joint | Steps, schedule: Override = None) -> None:
         self.joint = joint
         super().__init__(joint.rows, schedule)
+        self.alike = False
         self.why: dict[Any, str] = {}  # kind of call -> why specs run one after the other
         self._runs: list[CudaRun] | None = None
         self._told = ""
@@ -71,12 +72,12 @@ class JointRun(CudaRun):
         self.why[tuple((n, *_kind(a)) for n, a in arrays.items())] = f"the device refused to launch: {error.why}"
         return self(out=out, stream=stream, **arrays)
 
-    def _prepared(self, arrays: Mapping[str, Any], stream: Any) -> Ready:
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any, fresh: bool) -> Ready:
         known = tuple((n, *_kind(a)) for n, a in arrays.items())
         if known in self.why:
             raise _Apart(self.joint, self.why[known])
         try:
-            return super()._prepared(arrays, stream)
+            return super()._prepared(arrays, stream, fresh)
         except _Apart as apart:
             self.why[known] = apart.why
             raise
@@ -84,6 +85,8 @@ class JointRun(CudaRun):
     def _one_by_one(self, out: Any, stream: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
         if self._runs is None:
             self._runs = [CudaRun(form) for form in self.joint.forms]
+            for run in self._runs:
+                run.alike = False
         found: dict[str, Any] = {}
         for run in self._runs:
             outputs = run.form.spec.outputs

@@ -258,14 +258,23 @@ def _asked(k: int, a: Any, ready: Ready, local: dict[str, Any]) -> str:
 
 def _allocated(k: int, given: list[Any], ready: Ready, local: dict[str, Any]) -> str:
     """An expression for a new result."""
-    _, shape, dtype = ready.outputs[k]
-    return _empty(f"r{k}", shape, dtype, given, ready, local)
+    (name, shape, dtype), turned = ready.outputs[k], ready.turned[k] is not None
+    steps = ready.planned.results[name].strides if turned else View.contiguous(shape).strides
+    return _empty(f"r{k}", shape, dtype, given, ready, local, steps)
 
 
-def _empty(name: str, shape: tuple[int, ...], dtype: str, given: list[Any], ready: Ready, local: dict[str, Any]) -> str:
+def _empty(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    given: list[Any],
+    ready: Ready,
+    local: dict[str, Any],
+    strides: tuple[int, ...] = (1,),
+) -> str:
     """An expression for new memory: as PyTorch's compiled code takes it, on the one device there is; else by a tensor
     of the call, and one that has shape and dtype costs least."""
-    strides, torch = View.contiguous(shape).strides, sys.modules["torch"]
+    torch = sys.modules["torch"]
     kind = getattr(torch, dtype)
     local |= {f"{name}_shape": shape, f"{name}_strides": strides, f"{name}_dtype": kind}
     try:
@@ -280,6 +289,9 @@ def _empty(name: str, shape: tuple[int, ...], dtype: str, given: list[Any], read
         if a.dtype is kind and tuple(a.shape) == shape and tuple(a.stride()) == strides:
             local["empty_like"] = torch.empty_like
             return f"empty_like(a{n})"
+    if strides != View.contiguous(shape).strides:
+        local["empty_strided"] = torch.empty_strided
+        return f"empty_strided({name}_shape, {name}_strides, dtype={name}_dtype, device=a{tensors[0]}.device)"
     return f"a{tensors[0]}.new_empty({name}_shape, dtype={name}_dtype)"
 
 

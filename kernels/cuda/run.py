@@ -53,9 +53,10 @@ class CudaRun(Shown):
 
     Arrays of PyTorch, CuPy, Numba or JAX on a GPU are read where they are, whatever their strides; NumPy arrays are
     copied there. The same kind comes back. Work is enqueued on the caller's current stream (or `stream`) and may be
-    captured in a CUDA graph. `out` receives the results instead of new arrays; where it overlaps an operand, they are
-    computed elsewhere and copied, unless the kernel reads every element before, and only for, the one that takes its
-    place.
+    captured in a CUDA graph. Results with all axes of an operand lie in memory as it does, where kernels of rows write
+    arrays of PyTorch or CuPy, as those of element-wise operations do; others are contiguous. `out` receives the
+    results instead of new arrays, and is contiguous; where it overlaps an operand, they are computed elsewhere and
+    copied, unless the kernel reads every element before, and only for, the one that takes its place.
 
     ``schedule="measure"``: the first call with arrays of a kind times the schedules the model finds best on them
     (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
@@ -114,6 +115,7 @@ class CudaRun(Shown):
             list
         )  # plans that the device refused, by kind of call
         self.looks = True  # at integers that might leave int64
+        self.alike = self.requested != MEASURE  # whether results lie as operands do
         self._once = Once()
         self._last: Ready | None = None
         self._quickly = Quickly()
@@ -146,10 +148,10 @@ class CudaRun(Shown):
             first = next((a for a in given if not isinstance(a, int | float)), None)
             framework = framework_of(first)
             assert framework is not None
-            key = (framework.kind, len(arrays), *_key(framework, given))
+            key = (framework.kind, len(arrays), out is None, *_key(framework, given))
             ready = self._ready[key]
         except (KeyError, AttributeError, AssertionError, TypeError, RedalgError):
-            ready = self._prepared(arrays, stream)
+            ready = self._prepared(arrays, stream, out is None)
             given = [arrays[name] for name in self._names]
         try:
             found = ready(given, out, stream)
@@ -193,12 +195,14 @@ class CudaRun(Shown):
 
     # --- once per kind of call ---------------------------------------------------------------------------------------
 
-    def _prepared(self, arrays: Mapping[str, Any], stream: Any) -> Ready:
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any, fresh: bool) -> Ready:
+        """`fresh`: results are arrays of the call's own."""
         framework, dtypes = admitted(self.spec, arrays)
         given = [arrays[name] for name in self._names]
         key = (
             framework.kind,
             len(arrays),
+            fresh,
             *[framework.key(a) if a.__class__ not in NUMBERS else a.__class__ for a in given],
         )
 
@@ -209,7 +213,8 @@ class CudaRun(Shown):
                     with driver.relaxed():
                         if self.requested == MEASURE:
                             return self._measured(framework, dtypes, held, stream, refused)
-                        return Ready(self, framework, dtypes, held, self.requested, refused=refused)
+                        alike = fresh and self.alike and framework.turn is not None
+                        return Ready(self, framework, dtypes, held, self.requested, refused=refused, alike=alike)
                 except NotLaunched as error:  # while it was loaded
                     self._require_others(error)
                     refused.append(error)
@@ -298,11 +303,13 @@ class CudaRun(Shown):
         """The plan of a kind of call. Raises: RedalgError."""
         asked = call.deterministic, call.schedule
         arrays = call.dtypes, call.views, call.target
-        return plan(call.form, *arrays, *asked, dump_after=self.dump_after, library=call.library)
+        how = {"library": call.library, "alike": call.alike}
+        return plan(call.form, *arrays, *asked, dump_after=self.dump_after, **how)  # type: ignore[arg-type]
 
     def _plan_after(self, number: int, call: Call) -> Planned | None:
         """The plan after so many that the device refused, if there is one."""
-        every = plans(call.form, call.dtypes, call.views, call.target, call.deterministic, call.schedule, call.library)
+        asked = call.deterministic, call.schedule, call.library, call.alike
+        every = plans(call.form, call.dtypes, call.views, call.target, *asked)
         return next(islice(every, number, None), None)
 
     def __repr__(self) -> str:
@@ -322,6 +329,14 @@ def _number_key(a: Any) -> Any:
 Scratch = dict[str, tuple[Operand, View]]
 
 
+def _turned(view: View | None) -> tuple[int, ...] | None:
+    """The axes of an array from the outermost on, as it lies in memory; None for one that is contiguous."""
+    if view is None:
+        return None
+    found = tuple(sorted(range(len(view.shape)), key=lambda d: (-view.strides[d], -view.shape[d], d)))
+    return found if found != tuple(range(len(view.shape))) else None
+
+
 class Ready:
     """One kind of call, ready to be launched: shapes, kernel and arguments are settled."""
 
@@ -335,9 +350,10 @@ class Ready:
         planned: Planned | None = None,
         refused: Sequence[NotLaunched] = (),
         after: Ready | None = None,
+        alike: bool = False,
     ) -> None:
         """`given`: the arguments of a call, arrays on the device; `refused`: why plans before this one do not run;
-        `after`: what this one comes before, whose scratch it may read and fill."""
+        `after`: what this one comes before, whose scratch it may read and fill; `alike`: `Call.alike`."""
         self.run, self.framework = run, framework
         held = {n: a for n, a in given.items() if not _is_number(a)}
         self.device = next(map(framework.device, held.values()), 0)
@@ -345,12 +361,13 @@ class Ready:
         target = driver.target_of(self.device)
         self.views = views = run._readings.viewed({n: _view(framework, a) for n, a in held.items()}, held)
         self.key: Any = None  # by which the run remembers it
-        call = Call(run.form, dtypes, views, target, run.deterministic, schedule, library=framework.kind)
+        call = Call(run.form, dtypes, views, target, run.deterministic, schedule, library=framework.kind, alike=alike)
         self.planned = planned or _plan_after(refused, run, call)
         self.names, self._scratch = self._held(after)
         self.before = [Ready(run, framework, dtypes, given, None, made, after=self) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
+        self.turned = [_turned(self.planned.results.get(n)) if alike else None for n, _, _ in self.outputs]
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
@@ -573,8 +590,18 @@ class Ready:
         f = self.framework
         targets = None if out is None else self.receiving.checked(out)
         if targets is None or f is NUMPY:
-            return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
+            return [self._empty(*o[1:], turn, like) for o, turn in zip(self.outputs, self.turned, strict=True)]
         return targets
+
+    def _empty(self, shape: tuple[int, ...], dtype: str, turn: tuple[int, ...] | None, like: Any) -> Any:
+        """A new array for a result, whose axes lie in the order of `turn`, the outermost first."""
+        f = self.framework
+        if turn is None:
+            return f.empty(shape, dtype, like)
+        assert f.turn is not None
+        return f.turn(
+            f.empty(tuple(shape[d] for d in turn), dtype, like), tuple(turn.index(d) for d in range(len(shape)))
+        )
 
     def _home(self, made: list[Any], out: Any, given: Sequence[Any] = ()) -> list[Any]:
         found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]

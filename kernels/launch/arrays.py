@@ -37,6 +37,7 @@ class Framework:
     fixed: Callable[[Any], str] = lambda array: ""  # why results cannot be written to an array, if they cannot
     finish: Callable[[], None] = lambda: None
     used: Callable[[Any, int], None] = lambda array, stream: None  # its memory goes to nobody before a stream is done
+    turn: Callable[[Any, tuple[int, ...]], Any] | None = None  # the same memory with its axes in another order
 
 
 def framework_of(array: Any) -> Framework | None:
@@ -152,6 +153,7 @@ TORCH = Framework(
     enter=lambda x: x.resolve_neg() if x.is_neg() else x,  # such a view shares memory with what it negates
     fixed=_torch_fixed,
     used=_torch_used,
+    turn=lambda x, axes: x.permute(axes),
 )
 
 # --- arrays with __cuda_array_interface__ ----------------------------------------------------------------------------
@@ -230,6 +232,7 @@ CUPY = Framework(
     stream=lambda device: int(sys.modules["cupy"].cuda.get_current_stream().ptr),
     key=_interface_key,
     fixed=_interface_fixed,
+    turn=lambda x, axes: x.transpose(axes),
 )
 
 

@@ -27,7 +27,7 @@ class Call:
 
     ``launches``: 1 or 2 for a GEMM and what prepares an operand of it, 0 for what the model finds faster,
     None for the default of `redalg.kernels.gemm.launches`. ``library``: whose arrays they are, where a product may be
-    left to what that library multiplies by.
+    left to what that library multiplies by. ``alike``: results of elements lie as operands with their axes do.
     """
 
     form: Form
@@ -38,6 +38,7 @@ class Call:
     schedule: Override = None
     launches: int | None = None
     library: str = ""
+    alike: bool = False
 
 
 @dataclass

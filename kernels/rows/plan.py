@@ -74,6 +74,24 @@ def sizes_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
     return sizes
 
 
+def lying_alike(program: Program, views: Mapping[str, View], sizes: Mapping[str, int]) -> dict[str, View]:
+    """How results of elements lie that do as the first operand with their axes does, where that is not row-major: as
+    results of element-wise operations of NumPy, PyTorch and CuPy lie, what is read and what is written is walked alike.
+    """
+    found = {}
+    for r in program.results:
+        like = next((o for o in program.operands if sorted(o.axes) == sorted(r.axes)), None)
+        if not r.keeps or like is None or like.name not in views:
+            continue
+        steps = dict(zip(like.axes, views[like.name].strides, strict=True))
+        inner = sorted(range(len(r.axes)), key=lambda d: (-abs(steps[r.axes[d]]), d))
+        if inner != sorted(inner):
+            shape = tuple(sizes[a] for a in r.axes)
+            packed = View.contiguous(tuple(shape[d] for d in inner)).strides
+            found[r.name] = View(shape, tuple(packed[inner.index(d)] for d in range(len(shape))))
+    return found
+
+
 def placed(draft: RowsDraft) -> None:
     """How every array moves with the stream: side by side, row by row, or here and there."""
     made = {

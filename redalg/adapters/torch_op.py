@@ -401,7 +401,9 @@ class TorchOp(Registered):
         return self._run_first(form, arrays, on_gpu) if run is None else run(**arrays)
 
     def _run_first(self, form: Form | Joint | Steps, arrays: Mapping[str, Any], on_gpu: int) -> Any:
-        run = form.compile("cuda") if on_gpu else OnHost(form)
+        run: Any = form.compile("cuda") if on_gpu else OnHost(form)
+        if on_gpu:
+            run.alike = False  # results of operators are contiguous
         found = run(**arrays)
         self._compiled[id(form), on_gpu] = run  # of a form that the operator keeps
         if form is self.form:

@@ -75,6 +75,10 @@ class Tensor:
     def is_neg(self) -> bool:
         return self.negated
 
+    def permute(self, axes: tuple[int, ...]) -> Tensor:
+        steps = tuple(self.steps[d] for d in axes)
+        return type(self)(tuple(self.shape[d] for d in axes), self.dtype.text, steps, self.at)
+
     def resolve_neg(self) -> Tensor:
         return Tensor(self.shape, self.dtype.text, at=self.at + 4096)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -20,8 +21,9 @@ from redalg.kernels.launch.arrays import dtype_name
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.stacked import stacked
-from redalg.kernels.pipeline import ROWS
+from redalg.kernels.pipeline import ROWS, plan
 from redalg.kernels.programs import ROW_PROGRAM, program_of, run_passes
+from redalg.kernels.rows.plan import lying_alike, sizes_of
 from redalg.kernels.schedule.target import H200, Target
 from redalg.kernels.stacked import Lines, in_two_steps
 from tests.support.forms import Forms
@@ -47,6 +49,8 @@ _X, _Z = tensors("x[t,c] z[t,c]")
 _TURN = Monoid("turn", lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), (1, 0), commutative=True)
 _RE, _IM = reduce((1 + _X / 64, _Z / 64), "t", monoid=_TURN)
 SPECS = {name: parse(text) for name, text in CASES.items()} | {"monoid": Spec(re=_RE, im=_IM, y=_X * _RE)}
+TURNED = ", transposed"  # in the name of a case whose lines are the second axis of its tensors
+SPECS |= {name + TURNED: parse(text.replace("[t,c]", "[c,t]")) for name, text in CASES.items()}
 FORMS = Forms(SPECS, axis="t")
 
 
@@ -68,7 +72,7 @@ def drawn(name: str, lines: int, columns: int, dtype: str, seed: int) -> dict[st
             found[t.name] = rng.integers(-9, 9, shape).astype(np.int32)
         else:
             found[t.name] = rng.standard_normal(shape).astype(getattr(ml_dtypes, dtype, None) or dtype)
-    return found
+    return {n: a.T if name.endswith(TURNED) and isinstance(a, np.ndarray) else a for n, a in found.items()}
 
 
 def agrees(name: str, found: Mapping[str, Any], arrays: Mapping[str, Any], unit: float = 2.0**-20) -> None:
@@ -88,37 +92,43 @@ def agrees(name: str, found: Mapping[str, Any], arrays: Mapping[str, Any], unit:
 
 
 def planned_of(form: Form, arrays: Mapping[str, Any], count: int, target: Target = H200) -> Planned:
-    """The plan that reads `count` lines as one, whatever is faster. `arrays`: [lines, columns] in C order, seen along
-    the axes of the spec, and numbers."""
+    """The plan that reads `count` lines as one, whatever is faster, or of one kernel if it is 0. `arrays`: numbers,
+    and [lines, columns] as they lie, seen along the axes of the spec."""
     held = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
     views = {n: View(a.shape, tuple(s // a.itemsize for s in a.strides)) for n, a in held.items()}
     dtypes = {n: dtype_name(a) if n in held else type(a) for n, a in arrays.items()}
+    if not count:
+        return plan(form, dtypes, views, target, schedule={}, alike=True)
     call = Call(form, dtypes, views, target)
     program = program_of(form, dtypes, ROW_PROGRAM)
     (stream,), (column,) = program.stream, program.rows
-    lengths = {
-        a: n for t in form.spec.tensors if t.name in held for a, n in zip(t.axes, held[t.name].shape, strict=True)
-    }
+    lengths = sizes_of(program, views)
     found = stacked(program)
     assert not isinstance(found, str), found
-    made = in_two_steps(
-        call, program, found, Lines(lengths[stream], lengths[column], count), lambda d: run_passes(ROWS, d).planned
-    )
+    lines = Lines(lengths[stream], lengths[column], count)
+    made = in_two_steps(call, program, found, lines, lambda draft: run_passes(ROWS, draft).planned)
     assert made is not None
-    return made
+    return replace(made, results=lying_alike(program, views, lengths))
 
 
 def emulated(made: Planned, arrays: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
     """The results of a plan, and of the kernels before it."""
     memory = {n: a.ravel(order="K") if isinstance(a, np.ndarray) else a for n, a in arrays.items()}
     strides = {n: [s // a.itemsize for s in a.strides] for n, a in arrays.items() if isinstance(a, np.ndarray)}
-    results = {r.name: _poisoned(made.shapes[r.name], r.dtype) for r in made.program.results}
+    results = {r.name: _poisoned((prod(made.shapes[r.name]),), r.dtype) for r in made.program.results}
     for name, (operand, view) in made.scratch.items():
         results[name] = memory[name] = _poisoned((prod(view.shape),), operand.dtype)
         strides[name] = list(view.strides)
     for kernel in (*made.before, made):
         _launch(kernel, memory, strides, results, seed)
-    return {r.name: _seen(results[r.name], r.dtype) for r in made.program.results}
+    return {r.name: _lying(_seen(results[r.name], r.dtype), made, r.name) for r in made.program.results}
+
+
+def _lying(cells: Any, made: Planned, name: str) -> Any:
+    """A result along its axes."""
+    shape = made.shapes[name]
+    steps = made.results.get(name, View.contiguous(shape)).strides
+    return np.lib.stride_tricks.as_strided(cells, shape, [n * cells.itemsize for n in steps])
 
 
 def _launch(
@@ -140,14 +150,17 @@ def _launch(
         {p.name: _scratch(p, rows) for p in made.module.params if p.role == "scratch"} | no_marks(),
         sizes,
         strides={**strides, **own},
-        strides_out={
-            r.name: portions[r.key].view.strides if r.key in portions else View.contiguous(made.shapes[r.name]).strides
-            for r in program.results
-        },
+        strides_out={r.name: _view_of(made, r.name, r.key).strides for r in program.results},
     )
     blocks = -(-rows // s.rows_per_block) * s.split * s.cluster
     blocks = min(blocks, 2 * s.cluster * s.split) if s.persistent else blocks
     emulation.run(made.module, given, blocks, s.block, s.cluster, s.cluster * made.geometry.waiting, seed)
+
+
+def _view_of(made: Planned, name: str, key: str) -> View:
+    """A result as its kernel sees it."""
+    seen = made.kernel.seen.arrays
+    return seen[key].view if key in seen else made.results.get(name, View.contiguous(made.shapes[name]))
 
 
 def _cells(a: Any) -> Any:

@@ -63,8 +63,8 @@ On.__module__, On.__name__ = "torch", "Tensor"
 MADE: list[On] = []
 
 
-def fresh(shape: tuple[int, ...], dtype: Any = "float32", device: Any = None) -> On:
-    MADE.append(On(tuple(shape), str(dtype).removeprefix("torch."), at=BASE + (len(MADE) + 1 << 24)))
+def fresh(shape: tuple[int, ...], dtype: Any = "float32", device: Any = None, strides: Any = None) -> On:
+    MADE.append(On(tuple(shape), str(dtype).removeprefix("torch."), strides, BASE + (len(MADE) + 1 << 24)))
     return MADE[-1]
 
 
@@ -92,7 +92,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     dtypes = {n: gpu_standins.Dtype(n) for n in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool")}
     torch = SimpleNamespace(
         empty=fresh,
-        empty_like=lambda x: fresh(x.shape, x.dtype),
+        empty_like=lambda x: fresh(x.shape, x.dtype, None, x.stride()),
+        empty_strided=lambda shape, strides, dtype, device: fresh(shape, dtype, device, strides),
         _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 77),
         **dtypes,
     )
@@ -270,6 +271,29 @@ def test_out_and_streams_go_the_general_way(launches: list[Launched], hits: list
     run(x=x, stream=5)
     assert hits == [False] and BASE + (1 << 30) in launches[1].values
     assert [found.stream for found in launches] == [77, 77, 5]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("name", ["softmax", "scalars", "row weights"])
+def test_results_lie_as_operands_do(
+    name: str, alone: bool, launches: list[Launched], hits: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As x, without its gaps; in `out` as that does."""
+    monkeypatch.setattr(driver, "is_only", lambda device: alone)
+    run, others = run_of(name), {n: x for n, x in arrays_of(SPECS[name]).items() if n != "x"}
+    for steps, wanted in (
+        ((1, 3), (1, 3)),
+        ((1, 8), (1, 3)),
+        ((64, 1), (64, 1)),
+        ((128, 1), (64, 1)),
+        ((128, 2), (64, 1)),
+    ):
+        results = [run(x=On((3, 64), strides=steps), **others) for _ in range(2)]
+        assert [r.stride() for r in results] == [wanted, wanted] and hits[-2:] == [False, True]
+        assert launches[-1].kernel == launches[-2].kernel
+        out = On((3, 64), at=BASE + (1 << 30))
+        assert run(x=On((3, 64), strides=steps), out=out, **others) is out
+        assert (launches[-1].kernel, *launches[-1].values) != (launches[-2].kernel, *launches[-2].values)
 
 
 def test_threads_have_arguments_of_their_own(launches: list[Launched], hits: list[bool]) -> None:

@@ -54,7 +54,8 @@ def test_the_rest_has(name: str) -> None:
 
 def lines(x: View, dtype: str = "float32", **more: Any) -> Any:
     form = FORMS["softmax"]
-    return lines_of(Call(form, {"x": dtype}, {"x": x}, H200, **more), program_of(form, {"x": dtype}, ROW_PROGRAM))
+    program = program_of(form, {"x": dtype}, ROW_PROGRAM)
+    return lines_of(Call(form, {"x": dtype}, {"x": x}, H200, **more), program, {})
 
 
 def test_lines_are_stacked_until_they_begin_at_sectors() -> None:
