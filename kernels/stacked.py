@@ -87,8 +87,7 @@ def faster(call: Call, program: Program, usual: Planned, rows: Rows) -> Planned:
     if wanted <= _least(call, program, lines):
         return usual
     found = stacked(program)
-    made = None if isinstance(found, str) else in_two_steps(call, program, found, lines, rows)
-    made = made and replace(made, results=usual.results)
+    made = None if isinstance(found, str) else in_two_steps(call, program, found, lines, rows, usual.results)
     if made is None or made.choice.seconds >= wanted:
         return usual
     reason = f"by one kernel: {micro(usual.choice.seconds)}, with {usual.choice.schedule}"
@@ -123,17 +122,10 @@ def lines_of(call: Call, program: Program, results: Mapping[str, View]) -> Lines
     those of elements lie that are not contiguous."""
     if call.deterministic or call.schedule is not None or not len(program.rows) == len(program.stream) == 1:
         return None
-    (stream,), (column,) = program.stream, program.rows
     sizes = sizes_of(program, call.views)
-    lines, columns = sizes[stream], sizes[column]
-    arrays = [o for o in program.operands if stream in o.axes]
-    lying: list[tuple[Operand | Result, View]] = [(o, call.views[o.name]) for o in arrays]
-    for r in (r for r in program.results if r.keeps):
-        lying.append((r, results.get(r.name, View.contiguous(tuple(sizes[a] for a in r.axes)))))
-    if columns < 2 or not all(_dense(x, view, {stream: columns, column: 1}) for x, view in lying):
-        return None
-    widths = [STORAGE[o.dtype] for o in arrays]
-    if lines * columns * min(widths, default=0) < LEAST_BYTES:
+    lines, columns = (sizes[axes[0]] for axes in (program.stream, program.rows))
+    widths = _sizes(program)
+    if columns < 2 or lines * columns * min(widths, default=0) < LEAST_BYTES or not _in_lines(call, program, results):
         return None
     count = max(SECTOR // gcd(SECTOR, columns * size) for size in widths)
     while count * columns * min(widths) < WIDE:
@@ -141,15 +133,25 @@ def lines_of(call: Call, program: Program, results: Mapping[str, View]) -> Lines
     return Lines(lines, columns, count) if lines >= LEAST * count else None
 
 
-def _dense(x: Operand | Result, view: View, steps: Mapping[str, int]) -> bool:
-    """Whether an array has these axes and strides, and begins at a multiple of 16 bytes."""
-    along = {*x.axes} == {*steps} and view.align == VECTOR_BYTES
-    return along and view.strides == tuple(steps[a] for a in x.axes)
+def _in_lines(call: Call, program: Program, results: Mapping[str, View]) -> bool:
+    """Whether all elements, and results of them, lie in lines without gaps, from a multiple of 16 bytes on."""
+    sizes, (column,) = sizes_of(program, call.views), program.rows
+    steps = {program.stream[0]: sizes[column], column: 1}
+    lying = [(o.axes, call.views[o.name]) for o in program.operands if {*o.axes} == {*steps}]
+    for r in (r for r in program.results if r.keeps):
+        lying.append((r.axes, results.get(r.name, View.contiguous(tuple(sizes[a] for a in r.axes)))))
+    return all(
+        {*axes} == {*steps} and view.align == VECTOR_BYTES and view.strides == tuple(steps[a] for a in axes)
+        for axes, view in lying
+    )
 
 
-def in_two_steps(call: Call, program: Program, found: Stacked, lines: Lines, rows: Rows) -> Planned | None:
-    """The kernels in two steps; None where one of them has no schedule."""
-    kernels = _Kernels(call, found, lines, rows)
+def in_two_steps(
+    call: Call, program: Program, found: Stacked, lines: Lines, rows: Rows, results: Mapping[str, View]
+) -> Planned | None:
+    """The kernels in two steps; None where one of them has no schedule. `results`: how those lie that are not
+    contiguous."""
+    kernels = _Kernels(call, found, lines, rows, results)
     try:
         made = list(kernels.every())
     except RedalgError:
@@ -167,7 +169,9 @@ def in_two_steps(call: Call, program: Program, found: Stacked, lines: Lines, row
     whole = replace(last.program, results=program.results, operands=program.operands)
     sizes = {**last.sizes, **sizes_of(program, call.views), found.axis: lines.entries}
     choice = replace(last.choice, seconds=seconds, reasons=reasons, moved=sum(p.choice.moved for p in made))
-    return replace(last, program=whole, choice=choice, sizes=sizes, before=tuple(before), scratch=scratch, over={})
+    return replace(
+        last, program=whole, choice=choice, sizes=sizes, before=tuple(before), scratch=scratch, results=results, over={}
+    )
 
 
 @dataclass(frozen=True)
@@ -178,11 +182,12 @@ class _Kernels:
     found: Stacked
     lines: Lines
     rows: Rows
+    results: Mapping[str, View]
 
     @property
     def copies(self) -> int:
         """How often what results of elements read of a column is written: for lines of stacked columns."""
-        return self.lines.stacked if self.found.mapped is not None else 1
+        return self.lines.stacked if self.found.flat else 1
 
     def scratch(self) -> dict[str, tuple[Operand, View]]:
         """What one kernel leaves for the next."""
@@ -195,8 +200,10 @@ class _Kernels:
         found = self.found
         yield from self._over_lines(found.states, self._states)
         yield self._made(found.merged, {}, {})
-        if found.mapped is not None:
+        if found.mapped is not None and found.flat:
             yield from self._over_lines(found.mapped, self._elements)
+        elif found.mapped is not None:  # line by line, since numbers of a line are read
+            yield self._made(found.mapped, {}, self.results)
 
     def _over_lines(self, program: Program, make: Callable[[Program, Lines, Neighbours], Planned]) -> Iterator[Planned]:
         """Of the lines that are left, and of those that are stacked, side by side."""

@@ -30,10 +30,11 @@ class JointRun(CudaRun):
     Raises: RedalgError as `CudaRun` does.
     """
 
+    alike = False
+
     def __init__(self, joint: Joint | Steps, schedule: Override = None) -> None:
         self.joint = joint
         super().__init__(joint.rows, schedule)
-        self.alike = False
         self.why: dict[Any, str] = {}  # kind of call -> why specs run one after the other
         self._runs: list[CudaRun] | None = None
         self._told = ""
@@ -72,7 +73,7 @@ class JointRun(CudaRun):
         self.why[tuple((n, *_kind(a)) for n, a in arrays.items())] = f"the device refused to launch: {error.why}"
         return self(out=out, stream=stream, **arrays)
 
-    def _prepared(self, arrays: Mapping[str, Any], stream: Any, fresh: bool) -> Ready:
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any, fresh: bool = True) -> Ready:
         known = tuple((n, *_kind(a)) for n, a in arrays.items())
         if known in self.why:
             raise _Apart(self.joint, self.why[known])

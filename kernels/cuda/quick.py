@@ -258,7 +258,7 @@ def _asked(k: int, a: Any, ready: Ready, local: dict[str, Any]) -> str:
 
 def _allocated(k: int, given: list[Any], ready: Ready, local: dict[str, Any]) -> str:
     """An expression for a new result."""
-    (name, shape, dtype), turned = ready.outputs[k], ready.turned[k] is not None
+    (name, shape, dtype), turned = ready.outputs[k], bool(ready.turned[k])
     steps = ready.planned.results[name].strides if turned else View.contiguous(shape).strides
     return _empty(f"r{k}", shape, dtype, given, ready, local, steps)
 

@@ -25,7 +25,7 @@ from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import BARRIER, STORAGE, Operand, Param, Program, result_key
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
-from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
+from redalg.kernels.launch.arrays import NUMPY, TURNING, Framework, alignment, dtype_name, framework_of, handle_of
 from redalg.kernels.launch.driver import Launch, NotLaunched
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.store import Once
@@ -100,6 +100,8 @@ class CudaRun(Shown):
     """
 
     target = "cuda"
+    looks = True  # at integers that might leave int64
+    alike = True  # results lie as operands do
 
     def __init__(
         self, form: Form, schedule: Override = None, deterministic: bool = False, dump_after: str | None = None
@@ -114,8 +116,6 @@ class CudaRun(Shown):
         self._refused: dict[Any, list[NotLaunched]] = defaultdict(
             list
         )  # plans that the device refused, by kind of call
-        self.looks = True  # at integers that might leave int64
-        self.alike = self.requested != MEASURE  # whether results lie as operands do
         self._once = Once()
         self._last: Ready | None = None
         self._quickly = Quickly()
@@ -195,7 +195,7 @@ class CudaRun(Shown):
 
     # --- once per kind of call ---------------------------------------------------------------------------------------
 
-    def _prepared(self, arrays: Mapping[str, Any], stream: Any, fresh: bool) -> Ready:
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any, fresh: bool = True) -> Ready:
         """`fresh`: results are arrays of the call's own."""
         framework, dtypes = admitted(self.spec, arrays)
         given = [arrays[name] for name in self._names]
@@ -213,7 +213,7 @@ class CudaRun(Shown):
                     with driver.relaxed():
                         if self.requested == MEASURE:
                             return self._measured(framework, dtypes, held, stream, refused)
-                        alike = fresh and self.alike and framework.turn is not None
+                        alike = fresh and self.alike and framework in TURNING
                         return Ready(self, framework, dtypes, held, self.requested, refused=refused, alike=alike)
                 except NotLaunched as error:  # while it was loaded
                     self._require_others(error)
@@ -329,12 +329,12 @@ def _number_key(a: Any) -> Any:
 Scratch = dict[str, tuple[Operand, View]]
 
 
-def _turned(view: View | None) -> tuple[int, ...] | None:
-    """The axes of an array from the outermost on, as it lies in memory; None for one that is contiguous."""
+def _turned(view: View | None) -> tuple[tuple[int, ...], ...]:
+    """The axes of an array from the outermost on, as it lies in memory; nothing for one that is contiguous."""
     if view is None:
-        return None
+        return ()
     found = tuple(sorted(range(len(view.shape)), key=lambda d: (-view.strides[d], -view.shape[d], d)))
-    return found if found != tuple(range(len(view.shape))) else None
+    return (found,) if found != tuple(range(len(view.shape))) else ()
 
 
 class Ready:
@@ -367,7 +367,7 @@ class Ready:
         self.before = [Ready(run, framework, dtypes, given, None, made, after=self) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
-        self.turned = [_turned(self.planned.results.get(n)) if alike else None for n, _, _ in self.outputs]
+        self.turned = [_turned(self.planned.results.get(n)) if alike else () for n, _, _ in self.outputs]
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
@@ -590,18 +590,8 @@ class Ready:
         f = self.framework
         targets = None if out is None else self.receiving.checked(out)
         if targets is None or f is NUMPY:
-            return [self._empty(*o[1:], turn, like) for o, turn in zip(self.outputs, self.turned, strict=True)]
+            return [f.empty(*o[1:], like, *axes) for o, axes in zip(self.outputs, self.turned, strict=True)]
         return targets
-
-    def _empty(self, shape: tuple[int, ...], dtype: str, turn: tuple[int, ...] | None, like: Any) -> Any:
-        """A new array for a result, whose axes lie in the order of `turn`, the outermost first."""
-        f = self.framework
-        if turn is None:
-            return f.empty(shape, dtype, like)
-        assert f.turn is not None
-        return f.turn(
-            f.empty(tuple(shape[d] for d in turn), dtype, like), tuple(turn.index(d) for d in range(len(shape)))
-        )
 
     def _home(self, made: list[Any], out: Any, given: Sequence[Any] = ()) -> list[Any]:
         found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]

@@ -29,7 +29,7 @@ class Framework:
     pointer: Callable[[Any], int]
     strides: Callable[[Any], tuple[int, ...]]
     device: Callable[[Any], int]
-    empty: Callable[[tuple[int, ...], str, Any], Any]  # shape, dtype, an array of the call
+    empty: Callable[..., Any]  # shape, dtype, an array of the call; of `TURNING`, axes from the outermost one on
     stream: Callable[[int], int]
     key: Callable[[Any], Any]  # what a prepared call depends on, beside the kind
     enter: Callable[[Any], Any] = lambda array: array  # to an array on the device
@@ -37,7 +37,6 @@ class Framework:
     fixed: Callable[[Any], str] = lambda array: ""  # why results cannot be written to an array, if they cannot
     finish: Callable[[], None] = lambda: None
     used: Callable[[Any, int], None] = lambda array, stream: None  # its memory goes to nobody before a stream is done
-    turn: Callable[[Any, tuple[int, ...]], Any] | None = None  # the same memory with its axes in another order
 
 
 def framework_of(array: Any) -> Framework | None:
@@ -103,9 +102,20 @@ def handle_of(stream: Any) -> int:
 # --- PyTorch ---------------------------------------------------------------------------------------------------------
 
 
-def _torch_empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+def _packed(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of an array as it lies in memory, with its axes in an order, and how to turn these back.
+
+    >>> _packed((3, 64), (1, 0))
+    ((64, 3), (1, 0))
+    """
+    return tuple(shape[d] for d in order), tuple(order.index(d) for d in range(len(order)))
+
+
+def _torch_empty(shape: tuple[int, ...], dtype: str, like: Any, order: tuple[int, ...] = ()) -> Any:
     torch = sys.modules["torch"]
-    return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+    packed, turned = _packed(shape, order) if order else (shape, ())
+    made = torch.empty(packed, dtype=getattr(torch, dtype), device=like.device)
+    return made.permute(turned) if order else made
 
 
 def _torch_stream(device: int) -> int:
@@ -153,7 +163,6 @@ TORCH = Framework(
     enter=lambda x: x.resolve_neg() if x.is_neg() else x,  # such a view shares memory with what it negates
     fixed=_torch_fixed,
     used=_torch_used,
-    turn=lambda x, axes: x.permute(axes),
 )
 
 # --- arrays with __cuda_array_interface__ ----------------------------------------------------------------------------
@@ -185,9 +194,11 @@ def _interface_key(array: Any) -> Any:
     return tuple(face["shape"]), strides and tuple(strides), face["typestr"], face["data"][0] & 15, str(array.dtype)
 
 
-def _cupy_empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+def _cupy_empty(shape: tuple[int, ...], dtype: str, like: Any, order: tuple[int, ...] = ()) -> Any:
+    packed, turned = _packed(shape, order) if order else (shape, ())
     with like.device:
-        return sys.modules["cupy"].empty(shape, dtype=_numpy_dtype(dtype))
+        made = sys.modules["cupy"].empty(packed, dtype=_numpy_dtype(dtype))
+    return made.transpose(turned) if order else made
 
 
 def _numba_empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
@@ -232,7 +243,6 @@ CUPY = Framework(
     stream=lambda device: int(sys.modules["cupy"].cuda.get_current_stream().ptr),
     key=_interface_key,
     fixed=_interface_fixed,
-    turn=lambda x, axes: x.transpose(axes),
 )
 
 
@@ -258,6 +268,8 @@ NUMBA = Framework(
     key=_interface_key,
     fixed=_interface_fixed,
 )
+
+TURNING = (TORCH, CUPY)  # whose new arrays may have their axes in any order in memory
 
 # --- NumPy: to the device and back -----------------------------------------------------------------------------------
 

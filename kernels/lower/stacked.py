@@ -49,7 +49,7 @@ class Stacked(NamedTuple):
 
     ``states``: a state of every column it is given; ``merged``: results of columns, and what results of elements read
     of them, for every line of those that are stacked (`line`), from the states that lie along `axis`; ``mapped``: those
-    results, of stacked lines, too. ``tables``: of states; ``handed``: what the last one reads.
+    results. ``tables``: of states; ``handed``: what the last one reads; ``flat``: whether that may read stacked lines.
     """
 
     states: Program
@@ -59,6 +59,7 @@ class Stacked(NamedTuple):
     handed: tuple[Operand, ...]
     axis: str
     line: str
+    flat: bool
 
 
 @dataclass(unsafe_hash=True)
@@ -187,10 +188,9 @@ def _laws_of_states(program: Program) -> Iterator[tuple[bool, str]]:
 def _laws_of_results(program: Program) -> Iterator[tuple[bool, str]]:
     yield not _any(values(program.results), ("reduce",)), "a result reduces"
     kept = [r for r in program.results if r.keeps]
-    both, column = {*program.rows, *program.stream}, {*program.rows}
-    flat = all({*n.attr.axes} in (both, column) for n in _arrays(program, values(kept)))
-    flat &= not _any(values(kept), ("size", "index"))
-    yield flat, "a result of an element reads what does not lie as all elements do, and is not of a column"
+    both = {*program.rows, *program.stream}
+    own = all({*n.attr.axes} <= both for n in _arrays(program, values(kept)))
+    yield own and not _any(values(kept), ("index",)), "a result of an element reads where it stands"
     yield all({*r.axes} == both for r in kept), "a result of an element lacks an axis"
 
 
@@ -205,9 +205,10 @@ def _arrays(program: Program, nodes: Iterable[Node]) -> list[Node]:
     return [n for n in walk(*nodes) if n.op == "tensor" and n.attr.name not in numbers]
 
 
-def _whole(program: Program, nodes: Iterable[Node]) -> bool:
-    """Whether all tensors that are read have the axes of all elements."""
-    return all({*n.attr.axes} == {*program.rows, *program.stream} for n in _arrays(program, nodes))
+def _whole(program: Program, nodes: Sequence[Node], other: Collection[str] = ()) -> bool:
+    """Whether all tensors that are read have the axes of all elements, or the `other` ones; and no length is read."""
+    allowed = ({*program.rows, *program.stream}, {*other})
+    return all({*n.attr.axes} in allowed for n in _arrays(program, nodes)) and not _any(nodes, ("size",))
 
 
 def _any(nodes: Iterable[Node], ops: Collection[str]) -> bool:
@@ -252,7 +253,8 @@ class _Steps:
         handed, mapped = self._mapped(kept)
         merged = self._merged(tables, [*totals, *handed])
         operands = tuple(Operand(r.name, (self.column,), r.dtype) for r in handed)
-        return Stacked(self._states(tables), merged, mapped, tables, operands, self.axis, self.line)
+        flat = _whole(mapped, values(mapped.results), {self.column}) if mapped is not None else False
+        return Stacked(self._states(tables), merged, mapped, tables, operands, self.axis, self.line, flat)
 
     def _leaf(self, name: str, end: str = "") -> Node:
         return state(name + end, (self.column,))
@@ -303,7 +305,8 @@ class _Steps:
         by = {r.node: tensor(r.name, (self.column,)) for r in handed}
         results = tuple(_over(r, by) for r in kept)
         read = {n.attr.name for n in walk(*values(results)) if n.op == "tensor"}
-        own = [o for o in self.program.operands if o.number or o.name in read]
+        lengths = {n.attr for n in walk(*values(results)) if n.op == "size"}
+        own = [o for o in self.program.operands if o.number or o.name in read or lengths & {*o.axes}]
         return handed, replace(
             self.program,
             name=f"{self.program.name}_mapped",

@@ -37,6 +37,8 @@ BOUNDS = 6.0
 EXCHANGE, SHORT_EXCHANGE = 6, 2.5  # instructions that put two keys of 64 bits, or of 32, in order
 STAGED = 3  # instructions per element of an array that passes through shared memory
 TURNED = 7  # instructions per element of a result that turns in shared memory
+MAPPED, MAPPED_MORE = 40, 64  # elements that a thread of a map holds at no cost, and so many more for twice the time
+SEVERAL_ROWS = 1.25  # of maps of rows that start anywhere, by blocks of several rows of more than a warp each
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
 
@@ -229,7 +231,7 @@ class _Model:
     def slowed(self) -> float:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
-        found = self.known.memory.single if self.single else 1.0
+        found = (self.known.memory.single if self.single else 1.0) * self._mapping()
         found *= self.known.memory.astride if s.column and self.walks == 1 and not s.resident and self.shifted else 1.0
         found *= self._turning() if s.column and self.case.turned else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
@@ -238,6 +240,17 @@ class _Model:
         if s.column and self.walks > 1 and not self.case.turned:
             found *= blocks.walked_twice * (1 + blocks.per_block * (self.live - 1))
         return found
+
+    def _mapping(self) -> float:
+        """The same for maps, whose threads hold a tile of every array that is read: stores come late, and few threads
+        run. 88 schedules of eight maps of rows that start anywhere, of one to three arrays (H200, 2026-11-29): 503 us
+        by 56 elements of three arrays, 380 by 28, 202 by 16, 199 by 8; a quarter longer by blocks of several rows."""
+        s, work = self.s, self.work
+        if self.case.reduces or s.column:
+            return 1.0
+        held = s.coarsen * s.tile * max(1, work.held.resident if s.resident else work.held.streamed)
+        several = SEVERAL_ROWS if s.peel and s.threads > 32 and s.rows > 1 else 1.0
+        return several * (1 + max(0.0, held - MAPPED) / MAPPED_MORE)
 
     def _turning(self) -> float:
         """The same for results that turn in shared memory."""
@@ -501,6 +514,8 @@ class _Model:
         load passes a store. Where a warp has one row, or its block holds one, others fill these waits."""
         s, common = self.s, sum(1 for r in self.work.reads if r.held and not r.by_row)
         if not (common and self.work.writes) or s.column and not s.together or s.early(common):
+            return 0.0
+        if not (self.case.reduces or s.resident):  # a map loads all that it reads of a tile before it writes any of it
             return 0.0
         if s.column:
             return s.tile / 2

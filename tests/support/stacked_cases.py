@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -42,6 +41,8 @@ CASES = {  # states of every kind: sums, products, extrema, conditions, counts, 
     "return y = (x[t,c] - u)/sqrt(v + 1/1000), v = v, n = v*size(t)",
     "affine norm": "tensors x[t,c], w[c], b[c]; u = mean[t](x[t,c]); v = mean[t]((x[t,c] - u)**2);"
     "return y = (x[t,c] - u)/sqrt(v + 1/1000)*w[c] + b[c]",
+    "weights of lines": "tensors x[t,c], w[t], b[t]; u = mean[t](x[t,c]); v = mean[t]((x[t,c] - u)**2);"
+    "return y = (x[t,c] - u)/sqrt(v + 1/1000)*w[t] + b[t], s = sqrt(v), z = x[t,c]*size(t)",
     "covariance": "tensors x[t,c], z[t,c]; a = mean[t](x[t,c]); b = mean[t](z[t,c]);"
     "return k = mean[t]((x[t,c] - a)*(z[t,c] - b)), y = z[t,c] - b",
 }
@@ -63,7 +64,7 @@ def drawn(name: str, lines: int, columns: int, dtype: str, seed: int) -> dict[st
     """Arguments of a case."""
     rng, found = np.random.default_rng(seed), dict[str, Any]()
     for t in SPECS[name].tensors:
-        shape = (lines, columns)[2 - len(t.axes) :]
+        shape = tuple({"t": lines, "c": columns}[a] for a in sorted(t.axes, reverse=True))
         if not t.axes:
             found[t.name] = 0.75
         elif "bool" in t.domain:
@@ -106,9 +107,10 @@ def planned_of(form: Form, arrays: Mapping[str, Any], count: int, target: Target
     found = stacked(program)
     assert not isinstance(found, str), found
     lines = Lines(lengths[stream], lengths[column], count)
-    made = in_two_steps(call, program, found, lines, lambda draft: run_passes(ROWS, draft).planned)
+    results = lying_alike(program, views, lengths)
+    made = in_two_steps(call, program, found, lines, lambda draft: run_passes(ROWS, draft).planned, results)
     assert made is not None
-    return replace(made, results=lying_alike(program, views, lengths))
+    return made
 
 
 def emulated(made: Planned, arrays: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
