@@ -37,7 +37,9 @@ BOUNDS = 6.0
 EXCHANGE, SHORT_EXCHANGE = 6, 2.5  # instructions that put two keys of 64 bits, or of 32, in order
 STAGED = 3  # instructions per element of an array that passes through shared memory
 TURNED = 7  # instructions per element of a result that turns in shared memory
-MAPPED, MAPPED_MORE = 40, 64  # elements that a thread of a map holds at no cost, and so many more for twice the time
+# Elements that a thread of a map holds at no cost, of rows that start anywhere and of others, and so many more for twice
+# the time.
+MAPPED, MAPPED_ALIGNED, MAPPED_MORE = 40, 64, 64
 SEVERAL_ROWS = 1.25  # of maps of rows that start anywhere, by blocks of several rows of more than a warp each
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
@@ -250,7 +252,7 @@ class _Model:
             return 1.0
         held = s.coarsen * s.tile * max(1, work.held.resident if s.resident else work.held.streamed)
         several = SEVERAL_ROWS if s.peel and s.threads > 32 and s.rows > 1 else 1.0
-        return several * (1 + max(0.0, held - MAPPED) / MAPPED_MORE)
+        return several * (1 + max(0.0, held - (MAPPED if s.peel else MAPPED_ALIGNED)) / MAPPED_MORE)
 
     def _turning(self) -> float:
         """The same for results that turn in shared memory."""
