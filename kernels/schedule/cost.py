@@ -37,8 +37,8 @@ BOUNDS = 6.0
 EXCHANGE, SHORT_EXCHANGE = 6, 2.5  # instructions that put two keys of 64 bits, or of 32, in order
 STAGED = 3  # instructions per element of an array that passes through shared memory
 TURNED = 7  # instructions per element of a result that turns in shared memory
-# Elements that a thread of a map holds at no cost, of rows that start anywhere and of others, and so many more for twice
-# the time.
+# Elements that a thread of a map holds at no cost, of rows that start anywhere and of others, and how many more take
+# twice the time.
 MAPPED, MAPPED_ALIGNED, MAPPED_MORE = 40, 64, 64
 SEVERAL_ROWS = 1.25  # of maps of rows that start anywhere, by blocks of several rows of more than a warp each
 SELECTS = 3  # instructions per element of a vector that is put together from two
