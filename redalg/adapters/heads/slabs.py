@@ -327,8 +327,12 @@ def _sum(like: Any) -> Any:
 
 
 def compiled(form: Form, target: str) -> Any:
-    """On the CPU, by NumPy what has no kernel."""
-    return form.compile("cuda") if target == "cuda" else OnHost(form)
+    """On the CPU, by NumPy what has no kernel. Results are contiguous."""
+    if target != "cuda":
+        return OnHost(form)
+    run = form.compile("cuda")
+    run.alike = False
+    return run
 
 
 __all__ = ["PITCH", "WORKSPACE", "Arrays", "Gradients", "Slabs", "compiled", "multiplied", "shapes_of"]
