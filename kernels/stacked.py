@@ -2,9 +2,9 @@
 
 `faster` compares them with one kernel, for arrays of L lines of C columns without gaps: read as L/M lines of M·C
 columns, they begin at multiples of 32 bytes, and few columns become many (`redalg.kernels.lower.stacked` has the
-programs). The kernels of one call: states of the lines that are left
-beside L/M·M and states of all others, side by side; one state for each column; results that every element has, line by
-line as they lie. What one leaves for the next lies in scratch.
+programs). The kernels of one call: states of the lines that are left over and states of all others, side by side; one
+state for each column; results that every element has, of both kinds of lines again, or line by line where they read
+numbers of a line. What one leaves for the next lies in scratch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from redalg.kernels.schedule.target import DEPENDENT, EARLIER
 
 Rows = Callable[[RowsDraft], Planned]  # `redalg.kernels.pipeline.ROWS`, run
 
-LEAST = 16  # lines of stacked columns, at least
+LEAST = 64  # lines of stacked columns, at least: states take a small part of what the array does
 LEAST_BYTES = 1 << 22  # of an array: below, five launches cost a program more than they save the device
 WIDE = 1 << 9  # bytes of a line at least: so many lie side by side in a load of a warp
 
@@ -36,14 +36,14 @@ class Counts(NamedTuple):
     """How often what the model says of one kernel counts beside what it says of two steps.
 
     By 38 cells that were measured both ways (H200, 2026-11-29; benchmarks/records/gpu_random_before_after.md): of
-    results of elements of 16 bits one kernel takes 0.41 to 3.2 times the prediction, 1.3 in the median, of float32 0.85
+    results of elements of 16 bits one kernel takes 0.41 to 3.2 times the prediction, 1.1 in the median, of float32 0.85
     to 1.5 where lines begin inside of sectors and 0.77 to 1.03 elsewhere, of results of columns 0.67 to 1.2; two steps
     0.73 to 1.2, 0.98 in the median.
     """
 
     narrow: float = 1.25
     cut: float = 1.1
-    else_: float = 0.8
+    other: float = 0.8
 
 
 COUNTS = Counts()
@@ -98,9 +98,9 @@ def _counted(program: Program, lines: Lines) -> float:
     """How often the prediction of one kernel counts."""
     sizes = _sizes(program)
     if not program.keeps:
-        return COUNTS.else_
+        return COUNTS.other
     cut = any(lines.columns * size % SECTOR for size in sizes)
-    return COUNTS.narrow if max(sizes) <= 2 else COUNTS.cut if cut else COUNTS.else_
+    return COUNTS.narrow if max(sizes) <= 2 else COUNTS.cut if cut else COUNTS.other
 
 
 def _sizes(program: Program) -> list[int]:
