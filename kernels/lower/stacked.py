@@ -225,7 +225,6 @@ class _Steps:
         self.counted = not self.plan.absorbs or COUNT.attr.name in self._merged_names()
         count = (Part(self._fresh("elements"), "i", 0),) if self.counted else ()
         self.parts = (*self.plan.parts, *count)
-        self.numbers = [o for o in program.operands if o.number]
 
     def _merged_names(self) -> set[str]:
         nodes = [n for s in self.plan.combine if getattr(s, "name", "") != "n_new" for n in step_nodes(s)]

@@ -43,6 +43,8 @@ CASES = {  # states of every kind: sums, products, extrema, conditions, counts, 
     "return y = (x[t,c] - u)/sqrt(v + 1/1000)*w[c] + b[c]",
     "weights of lines": "tensors x[t,c], w[t], b[t]; u = mean[t](x[t,c]); v = mean[t]((x[t,c] - u)**2);"
     "return y = (x[t,c] - u)/sqrt(v + 1/1000)*w[t] + b[t], s = sqrt(v), z = x[t,c]*size(t)",
+    "names": "tensors states[t,c], of_column[c], elements; line = max[t](states[t,c]); n = mean[t](states[t,c]);"
+    "return entry = exp(states[t,c] - line)*of_column[c]*elements, states_ = n, merged = sum[t]((states[t,c] - n)**2)",
     "covariance": "tensors x[t,c], z[t,c]; a = mean[t](x[t,c]); b = mean[t](z[t,c]);"
     "return k = mean[t]((x[t,c] - a)*(z[t,c] - b)), y = z[t,c] - b",
 }
