@@ -91,7 +91,8 @@ def faster(call: Call, program: Program, usual: Planned, rows: Rows) -> Planned:
     if made is None or made.choice.seconds >= wanted:
         return usual
     reason = f"by one kernel: {micro(usual.choice.seconds)}, with {usual.choice.schedule}"
-    return replace(made, choice=replace(made.choice, reasons=(*made.choice.reasons, reason)))
+    choice = replace(made.choice, reasons=(*made.choice.reasons, reason), moved=usual.choice.moved)
+    return replace(made, choice=choice)
 
 
 def _counted(program: Program, lines: Lines) -> float:
