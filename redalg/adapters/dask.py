@@ -144,13 +144,15 @@ def _laid_out(form: Form, given: Mapping[str, Any]) -> _Layout:
     long = {n: x for n, x in arrays.items() if isinstance(x, da.Array) and x.ndim}
     long = {n: x.rechunk({k: -1 for k, a in enumerate(axes[n]) if a not in cut}) for n, x in long.items()}
     try:
-        chunks, unified = da.core.unify_chunks(*(y for n, x in long.items() for y in (x, axes[n])))
+        unified = da.core.unify_chunks(*(y for n, x in long.items() for y in (x, axes[n])))[1]
     except ValueError as error:
         fix = "give the arrays the same blocks, or x = x.compute_chunk_sizes()"
         raise RedalgError("blocks that do not fit", WHERE, str(error).splitlines()[0], fix) from error
     arrays |= dict(zip(long, unified, strict=True))
+    # as they lie now: Dask joins the blocks of an axis of length 0 or 1, and tells of those before
+    chunks = {a: sizes for n in long for a, sizes in zip(axes[n], arrays[n].chunks, strict=True)}
     dtypes, streamed = result_dtypes(form.spec, bound), {n: bound.dtypes[n] for n in layout.names}
-    return _Layout(arrays, dict(chunks), bound.sizes, dtypes, streamed, cut[len(form.plan.axis[:1]) :])
+    return _Layout(arrays, chunks, bound.sizes, dtypes, streamed, cut[len(form.plan.axis[:1]) :])
 
 
 def _described(form: Form, arrays: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Bound:

@@ -74,7 +74,8 @@ def _of_frame(columns: Columns, frame: Any, by: Any, every: int, sort: bool) -> 
     whole = dask.delayed(frame_result, pure=True)(_tree(dask, partials, every), shared, len(parts), keys, sort)
     like = frame_part(columns, frame[wanted]._meta_nonempty, keys, 0)
     meta = frame_result(like, columns, 1, keys, sort).iloc[:0]
-    return dd.from_delayed([whole], meta=meta, verify_meta=False)
+    with dask.config.set({"dataframe.convert-string": False}):  # Dask would write arrays, which are objects, as text
+        return dd.from_delayed([whole], meta=meta, verify_meta=False)
 
 
 def frame_part(columns: Columns, frame: Any, keys: list[str], number: int) -> Partial:

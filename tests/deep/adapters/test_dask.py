@@ -54,6 +54,18 @@ def test_results_are_the_definitions(name: str, data: st.DataObject) -> None:
     engines.check(form, values, columns)
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 1), (1, 0, 0), (0, 2, 0), (1, 1)])
+def test_blocks_of_no_element_beside_another_array(sizes: tuple[int, ...]) -> None:
+    """Dask joins the blocks of axes of length 0 or 1, which it would stretch."""
+    n, rng = sum(sizes), np.random.default_rng(0)
+    form = form_of_text("return y = sum[j](x[j]*X[i,j]), m = max[j](X[i,j])")
+    x, X = rng.normal(size=n), rng.normal(size=(n, n))
+    lazy = form.dask(x=da.from_array(x, chunks=(sizes,)), X=da.from_array(X, chunks=(sizes, sizes)))
+    for name, wanted in ra.reference(form.spec, x=x, X=X).items():
+        assert lazy[name].shape == wanted.shape
+        np.testing.assert_allclose(lazy[name].compute(scheduler="sync"), wanted, rtol=1e-14)
+
+
 @pytest.mark.parametrize("reread", [False, True])
 def test_free_axes_stay_in_blocks_and_no_task_has_the_whole(reread: bool) -> None:
     x = np.random.default_rng(1).normal(size=(6, 50))

@@ -99,6 +99,22 @@ def test_frames_with_null_keys_several_columns_and_new_keys() -> None:
             call()
 
 
+@pytest.mark.parametrize("text", ["return y = sum[j](c[a]*x[j])", "return m = max[j](x[j]), y = topk[j:2:t](x[j]).values"])
+def test_results_of_several_numbers_are_arrays(text: str) -> None:
+    """Dask makes strings of objects, of eight digits and without what is in the middle of long ones."""
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    form, rng = form_of_text(text), np.random.default_rng(3)
+    frame = pd.DataFrame({"shop": ["b", "a", "b", "a", "b"], "x": rng.normal(size=5)})
+    given = {"c": rng.normal(size=1100)} if "c[a]" in text else {}
+    lazy = form.dask(dd.from_pandas(frame, npartitions=2), by="shop", x="x", **given)
+    found = {"y": lazy} if lazy.ndim == 1 else {n: lazy[n] for n in lazy.columns}
+    for key, rows in frame.groupby("shop"):
+        wanted = engines.by_name(form, ra.reference(form.spec, x=rows.x.to_numpy(), **given))
+        for name, x in found.items():
+            np.testing.assert_allclose(x.compute()[key], wanted[name], rtol=1e-14)
+            assert not form.spec.output_axes[name] or x.dtype == object
+
+
 def test_a_lost_or_repeated_partial_is_refused() -> None:
     form = form_of_text("return s = sum[j](x[j])")
     parts = [dask_groups.array_part(form, {}, "propagate", {"x": np.ones(2), "by": [k, 0]}, k) for k in range(4)]
