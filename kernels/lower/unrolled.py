@@ -150,6 +150,7 @@ class _Unrolling:
     def __init__(self, program: Program, tiles: Mapping[str, Tile]) -> None:
         self.program, self.tiles = program, tiles
         self.order = [a for a in program.columns if a in tiles]
+        self.axes = {o.name: len(o.axes) for o in program.operands}
         self.lists = {x.name + end for p in program.passes for x in p.parts if x.top for end in ("", "_b", "_new")}
         self.places: dict[str, Place] = {}
         self.made: dict[_Key, Node] = {}
@@ -218,7 +219,8 @@ class _Unrolling:
         axes = tuple(self.place(a, at[a]) if a in at else a for a in d.axes)
         if axes == d.axes:
             return n
-        if not d.array or d.dimensions:  # windows of an array lie otherwise than it does
+        lies_alike = not d.dimensions and self.axes.get(d.array) == len(d.axes)  # windows of an array do not
+        if not d.array or not lies_alike:
             return Node("tensor", (), replace(d, axes=axes))
         return Node("tensor", (), replace(d, name=d.array, axes=axes, array=""))
 
