@@ -12,6 +12,7 @@ from redalg.graph.node import Dimension
 
 _TERM = re.compile(r"(?:(\d+)\s*\*\s*)?([^\W\d]\w*)(?:\s*\*\s*(\d+))?(?:\s*:\s*(\d+))?")
 _PADDED = re.compile(r"(.*?)(?:-\s*(\d+))?\s*", re.DOTALL)
+_LARGEST = 2**31 - 1  # of an index, so that places in memory are int64
 _FORM = "write sums of axes, each with a step, and a padding of zeros: x[2*h + r - 1]; r:3 says how long r is"
 
 
@@ -44,6 +45,10 @@ def dimensions(indices: Sequence[str], where: str) -> tuple[tuple[str, ...], tup
 
 
 def _dimension(text: str, where: str) -> Dimension:
+    far = next((n for n in re.findall(r"\d+", text) if len(n) > 10 or int(n) > _LARGEST), None)
+    if far is not None:
+        why = f"{far if len(far) < 40 else f'a number of {len(far)} digits'} is beyond {_LARGEST}"
+        raise RedalgError(f"the index {text.strip()[:80]}", where, why, "smaller steps, lengths and paddings")
     terms, pad = _PADDED.fullmatch(text).groups()  # type: ignore[union-attr]
     found = Dimension(tuple(_term(t, text, where) for t in terms.split("+")), int(pad or 0))
     if len(found.terms) == 1 and (found.pad or found.terms[0][1:] != (1, 0)):

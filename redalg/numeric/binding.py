@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -97,13 +97,14 @@ def with_readings(
     sizes: Mapping[str, int] | None = None,
     where: str = "the call",
     padding: bool = True,
+    partial: Collection[str] = (),
 ) -> Mapping[str, Any]:
     """The arrays of a call with one for every declaration: a tensor's array is also that of its other readings, and
     one that is read in windows comes as a view of them (`redalg.numeric.windows`); `sizes` are known lengths of axes.
-    ``padding=False``: one with zeros around it comes as it is.
+    ``padding=False``: one with zeros around it comes as it is. `partial`: axes of which arrays hold a part.
     """
     if any(d.dimensions for d in decls):
-        return windows(decls, _with_other_readings(decls, arrays), sizes or {}, where, padding)
+        return windows(decls, _with_other_readings(decls, arrays), sizes or {}, where, padding, partial)
     return _with_other_readings(decls, arrays)
 
 
@@ -128,12 +129,14 @@ def bind_arrays(
     origin: Origin | None = None,
     where: str = "the call",
     exact: bool = False,
+    partial: Collection[str] = (),
 ) -> Bound:
     """Validate one array for each of ``decls`` against lengths (``sizes``) and an origin that are already settled.
 
-    With ``exact``, arrays of Python objects are taken when every element is a real number.
+    With ``exact``, arrays of Python objects are taken when every element is a real number. `partial`: axes of which
+    arrays hold a part.
     """
-    arrays = with_readings(decls, arrays, sizes, where)
+    arrays = with_readings(decls, arrays, sizes, where, partial=partial)
     _check_names(decls, arrays, where)
     common = _common_origin(decls, arrays, origin, where)
     known: dict[str, tuple[int, str | Decl]] = {a: (n, whose) for a, n in (sizes or {}).items()}

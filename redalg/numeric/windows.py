@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.node import Decl, Dimension
 from redalg.numeric.array_origin import is_masked_array
+
+_MOST = 2**58  # elements of an array of any dtype, whose bytes are int64
 
 
 def refuse_windows(decls: Sequence[Decl], where: str) -> None:
@@ -30,18 +33,20 @@ def windows(
     sizes: Mapping[str, int],
     where: str = "the call",
     padding: bool = True,
+    partial: Collection[str] = (),
 ) -> dict[str, Any]:
     """The arrays of a call, those that are read in windows as views with one dimension for each axis.
 
     An array that has a dimension for every axis holds the windows themselves. What does not fit is left as it is, for
-    `redalg.numeric.binding` to say. ``padding=False``: those with zeros around them are left as they are.
+    `redalg.numeric.binding` to say. ``padding=False``: those with zeros around them are left as they are. `partial`:
+    axes of which arrays hold a part.
 
     >>> from redalg.language.leaves import tensors
     >>> x = tensors("x[i + r:2 - 1]")
     >>> windows([x.decl], {"x": np.array([1, 2, 3])}, {})["x"].tolist()
     [[0, 1], [1, 2], [2, 3], [3, 0]]
 
-    Raises: RedalgError where the length of an axis is open, and for arrays that have no strides.
+    Raises: RedalgError where the length of an axis is open or not what an index says, and for arrays without strides.
     """
     found, known = dict(arrays), dict(sizes)
     given = {d: _array(found[d.name]) for d in decls if d.name in found}
@@ -60,7 +65,19 @@ def windows(
             if padding or not padded(d):
                 found[d.name] = _viewed(d, given[d], known, where)
         waiting = [d for d in waiting if d not in ready]
+    for d in given:
+        _check_lengths(d, _array(found[d.name]).shape, where, partial)
     return found
+
+
+def _check_lengths(d: Decl, shape: Sequence[int], where: str, partial: Collection[str]) -> None:
+    """Raises: RedalgError where the windows of an array are not as many, or not as long, as an index says."""
+    terms = [term for dim in d.dimensions for term in dim.terms]
+    for (axis, _, said), length in zip(terms, shape, strict=False) if len(shape) == len(terms) else ():
+        if said not in (0, length) and axis not in partial:
+            why = f"axis {axis} has length {length} there, and {d} says {said}"
+            fix = f"pass an array with {axis} of length {said}, or write {axis} without a length"
+            raise RedalgError(f"windows of {d.array or d.name}, of shape {tuple(shape)}", where, why, fix)
 
 
 def padded(d: Decl) -> bool:
@@ -120,6 +137,9 @@ def _viewed(d: Decl, array: Any, known: Mapping[str, int], where: str) -> Any:
         raise RedalgError(f"{d} given as {type(array).__name__}", where, why, "pass an array of NumPy, PyTorch or JAX")
     array = _padded(array, pads) if any(pads) else array
     shape, steps = _layout(d, array.shape, known)
+    if prod(n or 1 for n in shape) > _MOST:
+        why = f"they would have the shape {tuple(shape)}, more elements than an array can have"
+        raise RedalgError(f"the windows of {d}", where, why, "shorter axes")
     if library == "torch":  # which counts in elements
         return array.as_strided(shape, [s * n for n, s in zip(steps, _repeated(d, array.stride()), strict=True)])
     strides = [s * n for n, s in zip(steps, _repeated(d, array.strides), strict=True)]

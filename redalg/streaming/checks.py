@@ -78,7 +78,8 @@ def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str =
         if decl.name in arrays:
             why = f"{decl} lacks the streamed axis {layout.axis[0]!r} and was bound when the accumulator was made"
             raise RedalgError(f"an array named {decl.name!r}", where, why, f"leave {decl.name!r} out")
-    found = bind_arrays(layout.streamed, arrays, sizes=now.sizes, origin=now.origin, where=where)
+    cut = layout.axis[:1]
+    found = bind_arrays(layout.streamed, arrays, sizes=now.sizes, origin=now.origin, where=where, partial=cut)
     if layout.axis[0] not in found.sizes:
         raise RedalgError(
             "a chunk without arrays", where, f"no tensor has the axis {layout.axis[0]!r}", "use form.compile()"
@@ -101,7 +102,7 @@ def _shared(layout: Layout, arrays: Mapping[str, Any], sizes: Mapping[str, int],
         if first != at and not (d.name in arrays and other.name in arrays):
             why = f"it is read as {other} and as {d}, and a chunk holds the elements of one of them"
             raise RedalgError(f"a chunk of {d.array or d.name}", where, why, "run = form.compile(); run(...)")
-    return with_readings(layout.streamed, arrays, sizes, where)
+    return with_readings(layout.streamed, arrays, sizes, where, partial=layout.axis[:1])
 
 
 def _no_slices(layout: Layout, arrays: Mapping[str, Any], where: str) -> None:

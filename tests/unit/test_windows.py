@@ -96,6 +96,30 @@ def test_folding_is_the_adjoint_of_reading(case: tuple[Decl, np.ndarray, dict[st
     assert back.shape == array.shape and np.sum(read * weights) == np.sum(array * back)
 
 
+@given(readings(), st.data())
+def test_lengths_that_an_index_says_hold(case: tuple[Decl, np.ndarray, dict[str, int]], data: Any) -> None:
+    """Of every axis, the first of a sum among them, for an array and for its windows."""
+    decl, array, known = case
+    if not decl.dimensions or all(len(d.terms) == 1 for d in decl.dimensions):
+        return
+    others = [Decl(f"w{a}", (a,)) for a in known]
+    zeros = {d.name: np.zeros(known[d.axes[0]]) for d in others}
+    found = np.asarray(with_readings([decl, *others], {"x": array} | zeros)["x"])
+    inner = {a for d in decl.dimensions for a, _, _ in d.terms[1:]}
+    axis = data.draw(st.sampled_from(decl.axes))
+    right = found.shape[decl.axes.index(axis)]
+    said = data.draw(st.sampled_from([n for n in (right, right + 1, 7) if n]))
+    terms = (tuple((a, s, said if a == axis else n) for a, s, n in d.terms) for d in decl.dimensions)
+    dims = tuple(Dimension(t, d.pad) for t, d in zip(terms, decl.dimensions, strict=True))
+    given = data.draw(st.sampled_from([found] if axis in inner else [found, array]))
+    call = {"x": given} | zeros
+    if said == right:
+        np.testing.assert_array_equal(with_readings([Decl("x", decl.axes, dimensions=dims), *others], call)["x"], found)
+        return
+    with pytest.raises(ra.RedalgError, match=f"says {said}"):
+        with_readings([Decl("x", decl.axes, dimensions=dims), *others], call)
+
+
 REFUSED = {
     "return y = sum[r](x[i+1])": "no axis with a step",
     "return y = sum[i](x[2*i])": "an axis alone",
@@ -105,6 +129,9 @@ REFUSED = {
     "tensors x[i+r:3-1] positive; return y = sum[r](x[i+r:3-1])": "declared positive",
     "tensors x[i+r:3-1] between(1, 2); return y = sum[r](x[i+r:3-1])": "between(1, 2)",
     "return y = sum[r](x[i+r:3]*x[i,r])": "two declarations",
+    "return y = sum[r](x[i+r:2147483648])": "is beyond 2147483647",
+    f"return y = sum[r](x[1{'0' * 5000}*i+r:2])": "a number of 5001 digits",
+    "return y = sum[r](x[i+r:2-99999999999])": "is beyond 2147483647",
 }
 
 
@@ -125,6 +152,13 @@ def test_calls_that_do_not_fit_are_refused() -> None:
     spec = ra.parse("return y = z[i] + sum[r](x[i+r:3])")
     with pytest.raises(ra.RedalgError, match="axis i has length"):
         ra.reference(spec, x=np.ones(4), z=np.ones(4))
+    spec = ra.parse("return y = sum[q,r](x[i+r:2147483647+q:2147483647])")
+    with pytest.raises(ra.RedalgError, match="more elements than an array can have"):
+        ra.reference(spec, x=np.ones(4))
+    form = ra.derive_incremental(ra.parse("return y = sum[r](x[i:5+r:3])"))
+    for call in (form.compile("numpy"), form.compile("cpu"), form.accumulator().update):
+        with pytest.raises(ra.RedalgError, match="says 5"):
+            call(x=np.ones((4, 3)))
     with pytest.raises(ra.RedalgError, match="1 dimensions, and .* has 2"):
         ra.reference(ra.parse("return y = sum[r](x[b, i+r:3])"), x=np.ones(4))
 
