@@ -53,8 +53,18 @@ def folded(columns: Columns, read: Read, by: Any, sort: bool) -> Any:
     keys, values = columns.grouped(lambda: _chunks(columns, read, table)).result()
     out = table.table(keys)
     for name, x in columns.named(values).items():
-        out = out.append_column(name, pa.array(x if np.ndim(x) == 1 else [v.tolist() for v in x]))
+        out = out.append_column(name, _array(pa, np.asarray(x)))
     return _sorted(pa, out, table.names, columns.where) if sort else out
+
+
+def _array(pa: Any, x: np.ndarray) -> Any:
+    """An array of Arrow, of lists where there are several axes."""
+    if x.ndim == 1:
+        return pa.array(x)
+    kind = pa.from_numpy_dtype(x.dtype)
+    for _ in x.shape[1:]:
+        kind = pa.list_(kind)
+    return pa.array(x.tolist(), kind)
 
 
 def _sorted(pa: Any, out: Any, names: Sequence[str], where: str) -> Any:

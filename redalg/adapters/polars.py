@@ -69,8 +69,7 @@ class _Frame:
         columns.check_keys(table.names)
         found_keys, values = columns.grouped(lambda: self.chunks(keys, table)).result()
         out = table.frame(found_keys)
-        new = {n: self.pl.Series(n, x if np.ndim(x) == 1 else list(x)) for n, x in columns.named(values).items()}
-        out = out.with_columns(*new.values())
+        out = out.with_columns(*(self.pl.Series(n, np.asarray(x)) for n, x in columns.named(values).items()))
         return out.sort(table.names, nulls_last=True) if sort else out
 
     def chunks(self, keys: Sequence[Any] = (), table: _Keys | None = None) -> Iterator[dict[str, Any]]:
@@ -229,7 +228,9 @@ def _dtype(pl: Any, columns: Columns) -> Any:
     of = {"b": pl.Boolean, "i": pl.Int64}
     found = {n: of.get(kind, pl.Float64) for n, kind in _kinds(columns).items()}
     inner = {n: len(columns.form.spec.output_axes[n]) - (n in columns.layout.keeps) for n in found}
-    found = {n: pl.List(d) if inner[n] else d for n, d in found.items()}
+    for n, axes in inner.items():
+        for _ in range(axes):
+            found[n] = pl.List(found[n])
     return next(iter(found.values())) if len(found) == 1 else pl.Struct(found)
 
 
