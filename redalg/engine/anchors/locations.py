@@ -157,7 +157,7 @@ def _is_own(raw: Cascade, node: Node) -> bool:
 
 def can_centre(x: Node) -> bool:
     """Whether a value has a size that an anchor can take away: exponentials have their own, conditions are 0 or 1."""
-    if x.op == "exp" or x.is_boolean or nf.may_be_complex(x) or any(n.op == "special" for n in g.walk(x)):
+    if x.op == "exp" or x.is_boolean or nf.may_be_complex(x):
         return False
     return not (x.op == "where" and all(a.op == "const" for a in x.args[1:]))
 
