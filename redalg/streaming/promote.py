@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.graph.operators import TopK
 from redalg.graph.plan import COUNT, MeanAnchor
 from redalg.numeric.array_origin import NARROW_ONLY, format_name
 from redalg.numeric.binding import Bound
@@ -215,16 +216,27 @@ class Conversion:
         program = self.target.program(self.number)
         more = wider(program.real)
         held = more or program.real
-        parts, low = {}, {}
+        parts, low, unfilled = {}, {}, self._unfilled(program, state)
         for name in program.arrays:
-            x, rest = self._part(program, name, state.parts[name], held)
-            parts[name] = x
+            lacking = unfilled.get(name)
+            x = state.parts[name] if lacking is None else np.where(lacking, 0, state.parts[name])
+            x, rest = self._part(program, name, x, held)
+            parts[name] = x if lacking is None else np.where(lacking, held.type(-np.inf), x)
             if name in program.sums:
                 like = state.low.get(name)
                 low[name] = rest if like is None else like.astype(x.dtype) + rest
         parts |= {a: parts[part] for a, part in program.aliases.items()}
         found = State(state.n, parts, low, more is not None, state.kept and more is not None)
         return narrow(found, program.real)
+
+    def _unfilled(self, program: Program, state: State) -> dict[str, Array]:
+        """Lists of integers that become floats -> the entries that they lack: the least integer there, -oo here."""
+        lists = [s.parts for s in program.plan.slots if isinstance(s.op, TopK)]
+        return {
+            values: state.parts[places] < 0
+            for values, places in lists
+            if program.kinds[values] == "f" and state.parts[values].dtype.kind in "iO"
+        }
 
     def _part(self, program: Program, name: str, x: Array, real: np.dtype) -> tuple[Array, Any]:
         """A part in the kind that the target has for it, and for a sum what rounding took away."""

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import redalg as ra
 from tests.support.forms import form_of_text
+from tests.support.profiles import examples
 from tests.support.sample import deep
 
 ENTRIES = (
@@ -214,3 +217,32 @@ def test_lists_that_no_tensor_changes() -> None:
     form = ra.derive_incremental(spec)
     x = np.random.default_rng(0).normal(size=7)
     _same(form.compile("numpy")(x=x), ra.reference(spec, x=x), str(spec))
+
+
+@examples(40)
+@given(
+    st.sampled_from(["x[j]", "2 - 3*x[j]"]),
+    st.lists(st.tuples(st.sampled_from(["int64", "int8", "uint8", "float32", "float64"]), st.integers(0, 2)), max_size=4),
+    st.integers(0, 99),
+)
+def test_lists_keep_what_they_lack_where_dtypes_change(element: str, parts: list[tuple[str, int]], seed: int) -> None:
+    """Also among elements below the least integer, which stands for nothing in lists of integers."""
+    text = f"v = topk[j:4:t]({element}).values; return v = v, p = topk[j:4:t]({element}).indices, s = min[t](v)"
+    form, rng = form_of_text(text), np.random.default_rng(seed)
+    chunks = [rng.integers(1, 6, n).astype(dtype) for dtype, n in parts]
+    chunks += [np.array([-1e20])] if seed % 2 else []
+    if not sum(map(len, chunks)):
+        return
+    fed, joined, groups = form.accumulator(), form.accumulator(), form.grouped()
+    for x in chunks:
+        part = form.accumulator()
+        part.update(x=x)
+        fed.update(x=x)
+        joined = form.from_bytes((joined + part).to_bytes())
+        groups.update(by=np.zeros(len(x), int), x=x)
+    dtype = np.result_type(*(x.dtype for x in chunks if len(x)))
+    right = ra.reference(form.spec, x=np.concatenate([x.astype(dtype) for x in chunks]))
+    grouped = {name: x[0] for name, x in groups.result()[1].items()}
+    for found in (fed.result(), joined.result(), grouped):
+        assert {n: x.dtype for n, x in found.items()} == {n: x.dtype for n, x in right.items()}
+        _same(found, right, f"{parts} of {element}")
