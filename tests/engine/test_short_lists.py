@@ -222,7 +222,9 @@ def test_lists_that_no_tensor_changes() -> None:
 @examples(40)
 @given(
     st.sampled_from(["x[j]", "2 - 3*x[j]"]),
-    st.lists(st.tuples(st.sampled_from(["int64", "int8", "uint8", "float32", "float64"]), st.integers(0, 2)), max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from(["int64", "int8", "uint8", "float32", "float64"]), st.integers(0, 2)), max_size=4
+    ),
     st.integers(0, 99),
 )
 def test_lists_keep_what_they_lack_where_dtypes_change(element: str, parts: list[tuple[str, int]], seed: int) -> None:

@@ -99,7 +99,9 @@ def test_frames_with_null_keys_several_columns_and_new_keys() -> None:
             call()
 
 
-@pytest.mark.parametrize("text", ["return y = sum[j](c[a]*x[j])", "return m = max[j](x[j]), y = topk[j:2:t](x[j]).values"])
+@pytest.mark.parametrize(
+    "text", ["return y = sum[j](c[a]*x[j])", "return m = max[j](x[j]), y = topk[j:2:t](x[j]).values"]
+)
 def test_results_of_several_numbers_are_arrays(text: str) -> None:
     """Dask makes strings of objects, of eight digits and without what is in the middle of long ones."""
     dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")

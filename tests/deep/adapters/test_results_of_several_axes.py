@@ -24,7 +24,9 @@ GIVEN = {"three axes": {"c": np.array([[1.0, -2.0], [0.5, 0.0], [3.0, 1.0]])}}
 
 def by_pandas(form: Any, X: np.ndarray, keys: list[int], given: dict[str, Any]) -> Any:
     pd = pytest.importorskip("pandas")
-    found = form.pandas(pd.DataFrame({"p": X[:, 0], "q": X[:, 1], "k": keys}), X=["p", "q"], by="k", sort=False, **given)
+    found = form.pandas(
+        pd.DataFrame({"p": X[:, 0], "q": X[:, 1], "k": keys}), X=["p", "q"], by="k", sort=False, **given
+    )
     return found.index.tolist(), {n: found if found.ndim == 1 else found[n] for n in form.spec.outputs}
 
 
