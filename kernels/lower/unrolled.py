@@ -216,11 +216,15 @@ class _Unrolling:
                 d = replace(d, axes=(*d.axes[:-1], last))
             cut = (tiles_axis(a) for a in own if not self.tiles[a].whole)
             return state(self.name(d.name, own), (*(a for a in d.axes if a not in own), *cut), d.domain)
+        return self._operand(n, at)
+
+    def _operand(self, n: Node, at: At) -> Node:
+        """A tensor at an entry; two readings that lie alike are one operand then."""
+        d = n.attr
         axes = tuple(self.place(a, at[a]) if a in at else a for a in d.axes)
         if axes == d.axes:
             return n
-        lies_alike = not d.dimensions and self.axes.get(d.array) == len(d.axes)  # windows of an array do not
-        if not d.array or not lies_alike:
+        if not d.array or d.dimensions or self.axes.get(d.array) != len(d.axes):  # windows of an array do not
             return Node("tensor", (), replace(d, axes=axes))
         return Node("tensor", (), replace(d, name=d.array, axes=axes, array=""))
 

@@ -65,7 +65,7 @@ def windows(
             if padding or not padded(d):
                 found[d.name] = _viewed(d, given[d], known, where)
         waiting = [d for d in waiting if d not in ready]
-    for d in given:
+    for d in (d for d in given if d.dimensions):
         _check_lengths(d, _array(found[d.name]).shape, where, partial)
     return found
 
