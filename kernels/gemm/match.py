@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from redalg.graph.node import Node, mul, state, substitute, tensor, walk
+from redalg.graph.masked import finite
+from redalg.graph.node import Node, logical, mul, special, state, substitute, tensor, walk, where
 from redalg.kernels.tile.match import Outside
 from redalg.language.spec import Spec
 from redalg.text.nodes import short
@@ -133,7 +134,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     batch, rows, column, factors = _roles(spec, fold, stream)
     left, right, rest = _sides(factors, stream, (*batch, *rows), (*batch, column), formats, names)
     sums = state(SUMS, (*batch, *rows, column))
-    whole = Node("mul", (*rest, sums)) if rest else sums  # as they stand: what cancels may be 0 or infinite
+    whole = _scaled(sums, rest)
     epilogue = {n: substitute(x, {fold: whole}, raw=True) for n, x in spec.outputs.items()}
     read = [x for x in epilogue.values() if _reads(x)]
     states = _states(read, stream, names)
@@ -148,6 +149,17 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if _reads(x)}
     sides = tuple(side for _, side in more.values())
     return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, sides)
+
+
+def _scaled(sums: Node, factors: Sequence[Node]) -> Node:
+    """The sums times factors that left them. Infinite ones meet terms of either sign and zeros: NaN, as in a plan's guards.
+
+    The product is as it stands: what cancels may be 0 or infinite.
+    """
+    if not factors:
+        return sums
+    bounded = logical("and", *(finite(f) for f in factors))
+    return where(bounded, Node("mul", (*factors, sums)), special("nan"))
 
 
 def _parallel(
