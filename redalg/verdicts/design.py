@@ -273,7 +273,7 @@ class Draw:
 
     def _scattered(self) -> Iterator[Callable[[Track, int], list[Fraction]]]:
         for _ in range(240):
-            yield lambda t, k: [self._scatter(t.centre, t.width * 2 ** self.random.randrange(-2, 8))]
+            yield lambda t, k: [self._scatter(t.centre, t.width * Fraction(2) ** self.random.randrange(-2, 8))]
 
     def _scatter(self, centre: Fraction, width: Fraction) -> Fraction:
         return centre + width * Fraction(self.random.randrange(-(2**12), 2**12), 2**12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from fractions import Fraction
 
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from redalg.graph.node import Node, fn, state, tensor
+from redalg.graph.node import ONE, ZERO, Node, fn, mul, reduction, state, tensor, where
 from redalg.verdicts.adjoint import Backward
 from redalg.verdicts.balls import Ball, BallNumbers, closed_form
+from redalg.verdicts.design import Draw, designs, survey
 from redalg.verdicts.evaluate import Evaluation
 from redalg.verdicts.minors import determinant, enclose_minor, pivots, round_outward
 from redalg.verdicts.numbers import cast, extremum, is_nan, order, power, unary
@@ -159,3 +161,16 @@ def test_residues_mix_with_rationals() -> None:
     assert (Fraction(1) / e - Residue.exp(Fraction(-1))).r == 0
     assert (e**-2 * e**2 - 1).r == 0
     assert (Fraction(1) - e + e).r == 1
+
+
+def test_every_sample_is_of_rational_numbers() -> None:
+    """A float stands for an infinity or NaN where a body is evaluated."""
+    domains = [(), ("positive",), ("nonnegative",), ("integer",), ("bool",)]
+    leaves = [tensor(f"x{k}", ("j",), domain) for k, domain in enumerate(domains)]
+    total = [reduction("sum", ("j",), where(x, ONE, ZERO) if "bool" in x.attr.domain else x) for x in leaves]
+    problem = survey(mul(*total, Node("index", (), "j"), tensor("c", ())), ("j",))
+    for design in {*designs(True, True, True), *designs(False, False, True)}:
+        sample = Draw(problem, design, 6, 1).sample()
+        elements = [*sample.prefix, *itertools.chain(*sample.suffixes), sample.parameters]
+        held = {type(v) for e in elements for a in e.values() for v in a.flat}
+        assert held <= {Fraction, int, bool}, (design, held)
