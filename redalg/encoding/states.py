@@ -32,6 +32,7 @@ from redalg.streaming.program import Program
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
 from redalg.streaming.state import State
+from redalg.streaming.tapes.tape import length_of
 from redalg.streaming.tree import LEVELS, Tree
 
 if TYPE_CHECKING:
@@ -394,7 +395,7 @@ class _Reader:
             return {}
         kinds = a._machine(now.dtypes).program(number).kinds
         for name, x in found.items():
-            shape = tuple(now.sizes[axis] for axis in export_axes(layout.plan, layout.masked, name))
+            shape = tuple(length_of(axis, now.sizes) for axis in export_axes(layout.plan, layout.masked, name))
             if x.shape != shape or x.dtype.kind not in _EXPORTED[kinds[name]]:
                 raise self.misshapen(f"export/{name}")
         return found
@@ -454,7 +455,7 @@ class _Reader:
     def _part(self, field: str, program: Program, name: str, axes: Sequence[str], sizes: Mapping[str, int]) -> Array:
         found = self.array(field)
         taken = {program.dtypes[name], *_LONGER.get(program.dtypes[name].char, ())}
-        if found.dtype not in taken or found.shape != (1, *(sizes[axis] for axis in axes)):
+        if found.dtype not in taken or found.shape != (1, *(length_of(axis, sizes) for axis in axes)):
             raise self.misshapen(field)
         return found
 

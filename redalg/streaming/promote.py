@@ -24,7 +24,7 @@ from redalg.streaming.machine import Machine
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.program import Program
 from redalg.streaming.state import State, narrow, wider
-from redalg.streaming.tapes.tape import Array
+from redalg.streaming.tapes.tape import Array, length_of, of_copy
 from redalg.streaming.transport import carried, transport
 
 Dtypes = Mapping[str, Any]
@@ -157,7 +157,7 @@ class Conversion:
         batch = len(next(iter(state.parts.values())))
         for name, along in axes.items():
             if name not in program.aliases:
-                parts[name] = np.ones((batch, *(sizes[axis] for axis in along)))
+                parts[name] = np.ones((batch, *(length_of(axis, sizes) for axis in along)))
         return parts
 
     def _sizes(self, state: State) -> dict[str, int]:
@@ -166,7 +166,7 @@ class Conversion:
         axes = {a.name: a.axes for a in p.anchors}
         axes |= {part: s.leaf(i).attr.axes for s in p.slots for i, part in enumerate(s.parts)}
         for name, x in state.parts.items():
-            found |= dict(zip(axes[name], x.shape[1:], strict=True))
+            found |= dict(zip(map(of_copy, axes[name]), x.shape[1:], strict=True))
         return found
 
     def _nearest(self, anchor: MeanAnchor, state: State, parts: Mapping[str, Array]) -> Array:
