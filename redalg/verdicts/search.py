@@ -23,6 +23,7 @@ from redalg.verdicts.scan import thin
 Suffix = list[Element]
 POINTS = 20
 PRECISIONS = (600, 1500, 3000)
+SHOWN_BITS = 400  # of entries that are rounded, where the determinant loses none
 CLOSED_LIMIT = 20  # operations in a closed form; above, rational midpoints are given
 
 
@@ -178,7 +179,7 @@ class Laboratory:
         return None
 
     def _found(self, sample: Sample, rows: Any, columns: Any, part: np.ndarray, value: Any) -> Found:
-        return Found(sample, tuple(sample.rows[i] for i in rows), tuple(columns), _shown(part), value, self.variable)
+        return Found(sample, tuple(sample.rows[i] for i in rows), tuple(columns), _shown(part, value), value, self.variable)
 
 
 class _Streams:
@@ -266,21 +267,32 @@ def _largest_group(keys: list[Any]) -> list[int]:
     return max(groups.values(), key=len)
 
 
-def _shown(part: np.ndarray) -> tuple[tuple[Any, ...], ...]:
+def _shown(part: np.ndarray, value: Any) -> tuple[tuple[Any, ...], ...]:
     """Rationals as they are; other numbers in closed form where that is short, else rationals inside the enclosure."""
     if not any(isinstance(v, Ball) for v in part.flat):
         return tuple(map(tuple, part))
     memo: dict[int, Any] = {}
     closed = [[closed_form(v, memo, CLOSED_LIMIT) if isinstance(v, Ball) else v for v in row] for row in part]
     if any(v is None for row in closed for v in row):
-        return tuple(tuple(_short(v) for v in row) for row in part)
+        bits = _wanted(part, value)
+        return tuple(tuple(_short(v, bits) for v in row) for row in part)
     return tuple(map(tuple, closed))
 
 
-def _short(value: Any) -> Fraction:
-    """A rational that agrees with the number to about 120 digits."""
+def _wanted(part: np.ndarray, value: Any) -> int:
+    """Bits of entries whose determinant agrees with the value: as many more as that is smaller than it might be."""
+    least = min(abs(v) for v in (value if isinstance(value, tuple) else (value,)))
+    return SHOWN_BITS + max(0, sum(max(_exponent(midpoint(v)) for v in row) for row in part) - _exponent(least))
+
+
+def _exponent(value: Fraction) -> int:
+    return value.numerator.bit_length() - value.denominator.bit_length()
+
+
+def _short(value: Any, bits: int) -> Fraction:
+    """A rational that agrees with the number to so many bits."""
     middle = midpoint(value)
     if middle == 0 or not isinstance(value, Ball):
         return middle
-    unit = Fraction(2) ** (middle.numerator.bit_length() - middle.denominator.bit_length() - 400)
+    unit = Fraction(2) ** (_exponent(middle) - bits)
     return round(middle / unit) * unit

@@ -31,7 +31,7 @@ class Witness:
     `points[p]`; a product stage's body is log|F|). Every point occurs in every stream, at position `places[p]`. Values
     are rationals, nested tuples over a tensor's other axes. `value` is the determinant of the K×K `matrix`: a rational,
     or a pair of rationals that enclose it and exclude 0. Entries are rationals or closed SymPy numbers; long ones are
-    given as rationals that agree to 120 digits.
+    given as rationals that agree to 120 digits, and as many more as `value` needs.
 
     `parameters` are the tensors that do not vary along the axis, `sizes` the lengths of the other axes, `positions` the
     index fixed on axes that only select a copy.

@@ -21,6 +21,7 @@ from redalg.verdicts.evaluate import Evaluation
 from redalg.verdicts.minors import determinant, enclose_minor, pivots, round_outward
 from redalg.verdicts.numbers import cast, extremum, is_nan, order, power, unary
 from redalg.verdicts.residues import I_ROOT, FieldNumbers, G, NeedsEnclosures, P, Q, Residue, T, inverse
+from redalg.verdicts.search import _shown
 
 rationals = st.fractions(-5, 5, max_denominator=60)
 field, balls = FieldNumbers(), BallNumbers(300)
@@ -174,3 +175,21 @@ def test_every_sample_is_of_rational_numbers() -> None:
         elements = [*sample.prefix, *itertools.chain(*sample.suffixes), sample.parameters]
         held = {type(v) for e in elements for a in e.values() for v in a.flat}
         assert held <= {Fraction, int, bool}, (design, held)
+
+
+def test_entries_that_are_shown_have_the_determinant_that_is_claimed() -> None:
+    """Rows that are nearly alike lose hundreds of digits."""
+    numbers, size = BallNumbers(3000), 8
+    long = [Fraction(1, n) for n in range(2, 24)]  # too long for a closed form
+
+    def entry(i: int, k: int) -> Ball:
+        return functools.reduce(lambda a, b: a + b, long, unary("exp", Fraction(i * k + 1, 2**80), numbers))
+
+    part = np.array([[entry(i, k) for k in range(size)] for i in range(size)], dtype=object)
+    minor = enclose_minor(part.tolist(), 3000)
+    assert minor is not None and len(minor.rows) == size
+    low, high = round_outward(minor.low, minor.high)
+    assert max(abs(low), abs(high)) < Fraction(1, 10**400)
+    shown = _shown(part[list(minor.rows)], (low, high))
+    slack = (abs(low) + abs(high)) / 10**6
+    assert low - slack <= determinant([list(row) for row in shown]) <= high + slack
