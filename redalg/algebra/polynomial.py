@@ -195,12 +195,18 @@ def _binds(root: Node, plain: str, fresh: str) -> bool:
     return any(n.op == "reduce" and plain in n.attr.axes and fresh in n.axes for n in below)
 
 
-def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Node:
-    """The sum of a monomial over fresh axes (where a condition selects it), which get their plain names back."""
-    body = mono_node(bound)
-    fresh = tuple(fresh)
-    inner, undo = plain_axes(body if selected is None else g.where(selected, body, g.ZERO), fresh)
-    return g.reduction("sum", sorted(undo.get(a, a) for a in fresh), inner)
+def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Poly:
+    """The sum of a monomial over fresh axes (where a condition selects it), which get their plain names back.
+
+    Axes that no factor has any more, once equal ones have cancelled, count their positions.
+    """
+    body = mono_node(bound) if selected is None else g.where(selected, mono_node(bound), g.ZERO)
+    kept = [a for a in fresh if a in body.axes]
+    lost = sizes(a.split("~")[0] for a in fresh if a not in body.axes)
+    if not kept:
+        return lost * (constant(body.attr) if body.op == "const" else generator(body))
+    inner, undo = plain_axes(body, kept)
+    return lost * generator(g.reduction("sum", sorted(undo.get(a, a) for a in kept), inner))
 
 
 def total(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Poly:
@@ -208,7 +214,7 @@ def total(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Po
     read = {a for gen, _ in bound for a in gen.axes} | (frozenset() if selected is None else selected.axes)
     axes, product = set(fresh) & read, constant(1)
     if selected is not None:
-        return generator(summed(bound, axes, selected))
+        return summed(bound, axes, selected)
     left = list(bound)
     while axes:
         linked = {min(axes)}
@@ -218,7 +224,7 @@ def total(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Po
             if wider == linked:
                 break
             linked = wider
-        product = product * generator(summed(tuple(part), sorted(linked)))
+        product = product * summed(tuple(part), sorted(linked))
         left, axes = [t for t in left if t not in part], axes - linked
     return product
 

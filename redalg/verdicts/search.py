@@ -179,7 +179,9 @@ class Laboratory:
         return None
 
     def _found(self, sample: Sample, rows: Any, columns: Any, part: np.ndarray, value: Any) -> Found:
-        return Found(sample, tuple(sample.rows[i] for i in rows), tuple(columns), _shown(part, value), value, self.variable)
+        return Found(
+            sample, tuple(sample.rows[i] for i in rows), tuple(columns), _shown(part, value), value, self.variable
+        )
 
 
 class _Streams:

@@ -36,3 +36,25 @@ def test_outputs_too_large_to_be_shown_to_need_a_stage_are_undecided() -> None:
     text = "m = max[j](X[j,d]); v = sum[j](max[d](exp(X[j,d] - m))); return y = v, z = m"
     found = ra.verdict(ra.parse(text), "j")
     assert isinstance(found, Undecided) and "whether an output needs" in found.missing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v = std[j](X[j,d]); return y = sum[j](sum[d]((x[j] - v)/v))",
+        "v = std[j](X[j,d]**3); return y = mean[j](sum[d](where(c[d] > 0, (x[j] - v)/v, 0)))",
+        "v = std[j](X[j,d]); return y = sum[j](sum[d](c[d]*(x[j] - v)/v))",
+        "v = std[j](X[j,d]); return y = mean[j](sum[d]((x[j] - v)/v)**2)",
+    ],
+)
+def test_an_axis_that_roots_cancel_from_counts_its_positions(text: str) -> None:
+    """``v/v`` of one inner axis, where v is a root of what slots hold: what is left of the sum is a length."""
+    form, rng = ra.derive_incremental(ra.parse(text), axis="j"), np.random.default_rng(0)
+    drawn = {"X": rng.normal(size=(7, 3)), "x": rng.normal(size=7), "c": np.array([2.0, -1.0, 0.5])}
+    arrays = {t.name: drawn[t.name] for t in form.spec.tensors}
+    expected = ra.reference(form.spec, **arrays)
+    parts = form.accumulator(**{n: a for n, a in arrays.items() if n == "c"})
+    for low, high in ((0, 2), (2, 2), (2, 7)):
+        parts.update(**{n: a[low:high] for n, a in arrays.items() if n != "c"})
+    assert form.compile("numpy")(**arrays) == pytest.approx(expected)
+    assert parts.result() == pytest.approx(expected)
