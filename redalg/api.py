@@ -121,9 +121,12 @@ def _guarded(spec: Spec, planned: Planned) -> Form:
     again = 2 * (before - left())  # what a plan with guards may take
     try:
         plan = _verified(whole, plan)
-    except Undecided:  # a number where a divisor is 0, and not the definition's: it is to be NaN there
-        planned = _away_from_zero(spec, planned)
-        plan = assuming(_verified(whole, planned({})), _finite(spec))
+    except (Undecided, InternalError) as wrong:  # a number where a divisor is 0, and not the definition's
+        planned = _away_from_zero(spec, planned)  # it is to be NaN there
+        try:
+            plan = assuming(_verified(whole, planned({})), _finite(spec))
+        except InternalError:
+            raise wrong from None
     try:
         with allowance(INFINITIES, WORK, INFINITE, "the form on streams with infinities", kept=again):
             return _at_infinities(Compared(whole), plan, planned)

@@ -152,7 +152,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
 
 
 def _scaled(sums: Node, factors: Sequence[Node]) -> Node:
-    """The sums times factors that left them. Infinite ones meet terms of either sign and zeros: NaN, as in a plan's guards.
+    """The sums times factors that left them: NaN where one is infinite, and meets terms of either sign and zeros.
 
     The product is as it stands: what cancels may be 0 or infinite.
     """

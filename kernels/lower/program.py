@@ -10,12 +10,12 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.graph.node import ZERO, Node, compare, const, size, state, substitute, walk, where
-from redalg.graph.operators import TopK
+from redalg.graph.operators import Custom, TopK
 from redalg.graph.plan import COUNT, Output, Plan
 from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled, unknown_inside
 from redalg.kernels.ir.kinds import Kinds
-from redalg.kernels.ir.program import STORAGE, Let, Operand, Pass, Program, Result
+from redalg.kernels.ir.program import STORAGE, Let, Loop, Operand, Pass, Program, Result
 from redalg.kernels.lower.adjoined import adjoined
 from redalg.kernels.lower.alike import alike
 from redalg.kernels.lower.compensated import compensated
@@ -120,8 +120,9 @@ def stored(draft: ProgramDraft) -> None:
 
 
 def compensate(draft: ProgramDraft) -> None:
-    """Sums as pairs. Raises: RedalgError for sums that are arrays of a row's state."""
+    """Sums as pairs. Raises: RedalgError for such sums, and users' monoids, that are arrays of a row's state."""
     assert draft.program is not None
+    _refuse_arrays_of_monoids(draft.program)
     if draft.form.accuracy == COMPENSATED:
         draft.program = compensated(draft.program)
 
@@ -170,6 +171,18 @@ def _refuse_second_indices(axes: tuple[str, ...]) -> None:
             "a product of two sums over one inner axis holds a number per pair; kernels have one index per axis",
             'form.compile("numpy"), or an accumulator',
         )
+
+
+def _refuse_arrays_of_monoids(program: Program) -> None:
+    """An entry of a state along columns is one number, that ⊕ of a kind joins."""
+    for f in (f for p in program.passes for loop in p.lift if isinstance(loop, Loop) for f in loop.folds if f.axes):
+        if isinstance(f.op, Custom):
+            raise RedalgError(
+                f"the monoid {f.op.monoid.name} along {', '.join(f.axes)}",
+                "form.compile",
+                "a row's state holds an array of its values, and kernels combine single ones by a user's function",
+                'form.compile("numpy"), or an accumulator',
+            )
 
 
 def _refuse_complex(outputs: Mapping[str, Flow], known: Mapping[str, Any]) -> None:

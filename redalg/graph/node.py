@@ -52,6 +52,10 @@ class Dimension:
         steps = (("" if step == 1 else f"{step}*") + a + (f":{n}" if n else "") for a, step, n in self.terms)
         return "+".join(steps) + (f"-{self.pad}" if self.pad else "")
 
+    def along(self, names: Mapping[str, str]) -> Dimension:
+        """The same, read along other axes."""
+        return Dimension(tuple((names.get(a, a), step, n) for a, step, n in self.terms), self.pad)
+
 
 @dataclass(frozen=True)
 class Decl:
@@ -605,7 +609,8 @@ def rename_axes(root: Node, mapping: dict[str, str], raw: bool = False) -> Node:
     for node in walk(root, done=Without(mapping)):
         if node.op in ("tensor", "state"):
             d = node.attr
-            new[node] = Node(node.op, (), replace(d, axes=tuple(mapping.get(a, a) for a in d.axes)))
+            read = tuple(x.along(mapping) for x in d.dimensions)
+            new[node] = Node(node.op, (), replace(d, axes=tuple(mapping.get(a, a) for a in d.axes), dimensions=read))
             continue
         attr, args = node.attr, tuple(new.get(a, a) for a in node.args)
         if node.op == "reduce" and not mapping.keys().isdisjoint(attr.axes):  # free outside, bound here

@@ -18,6 +18,7 @@ from redalg.engine.rules.ranked import Ranked
 from redalg.engine.rules.separate import Separator
 from redalg.graph import node as g
 from redalg.graph.functions import FUNCTIONS
+from redalg.graph.masked import finite, split_exponent
 from redalg.graph.node import Node
 
 OPPOSITE = {"max": "min", "min": "max"}
@@ -73,8 +74,18 @@ class Puller(Ranked):
             if not low and not self.has_values(body):
                 raise CannotPull(body, f"{body.op} may have no value at an element")
             self.trace.rule(f"the monotone map {body.op} is pulled out")
-            return g.fn(body.op, self.extremum(inner, body.args[0], mask, ignore_nan))
+            value = g.fn(body.op, self.extremum(inner, body.args[0], mask, ignore_nan))
+            return self._unless_absent(inner, body, value, mask, ignore_nan) if body.op == "exp" else value
         raise CannotPull(body, f"{body.op} is not monotone in its mixed argument")
+
+    def _unless_absent(self, kind: str, body: Node, value: Node, mask: Node | None, nan: bool) -> Node:
+        """exp(u - max u) is 0 where u is -oo, also at the extremum of u."""
+        split = split_exponent(body.args[0])
+        if split is None or mask is not None or self.scope.uses(split.u):
+            return value
+        absent = g.compare("eq", self.extremum(kind, split.u, None, nan), g.NEG_INF)
+        known = Node("eq", (split.c, split.c))  # no NaN
+        return g.where(g.logical("and", absent, finite(split.scale), known), g.ZERO, value)
 
     def _worth_pulling(self, body: Node) -> bool:
         """A map of the element alone is still cheaper on one extremum than on every element."""

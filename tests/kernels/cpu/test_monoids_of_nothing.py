@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
+from redalg.errors import RedalgError
 from redalg.kernels.cpu import schedule as cpu_schedule
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.lower.adjoined import neutral
@@ -62,3 +63,15 @@ def test_threads_and_splits_without_elements_change_nothing(schedule: Schedule |
         x = rows(length, place).astype(np.float32)
         found, _, _ = simulated.run(logsum(), {"x": x}, schedule=schedule)
         simulated.agree(logsum().spec, found, {"x": x}, 1e-6)
+
+
+def test_monoids_along_columns_of_a_state_are_refused() -> None:
+    """Beside a column's own sum over the other columns: an array of the monoid's values, for NumPy alone."""
+    pair = "monoid P = (a0 + b0, a1 + b1 + a0*b0) identity (0, 0); "
+    form = ra.derive_incremental(ra.parse(pair + "return y = reduce[j:P](x[j,d], sum[d](x[j,d])).1"), axis="j")
+    x = np.arange(12.0).reshape(4, 3)
+    with pytest.raises(RedalgError, match="the monoid P along d"):
+        form.compile("cpu")(x=x)
+    with pytest.raises(RedalgError, match="the monoid P along d"):
+        ra.explore.kernel(form, {"j": 4, "d": 3})
+    np.testing.assert_allclose(form.compile("numpy")(x=x), ra.reference(form.spec, x=x))

@@ -1,4 +1,4 @@
-"""Factors that leave a sum of products for the epilogue: infinite, NaN and 0, as each term of the definition has them."""
+"""Factors that leave a sum of products for the epilogue: infinite, NaN and 0, as each term has them."""
 
 from __future__ import annotations
 
