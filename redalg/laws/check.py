@@ -14,10 +14,11 @@ from itertools import product
 from typing import Any
 
 from redalg.algebra.work import VALUE, spend
+from redalg.graph.formats import INTEGERS
 from redalg.graph.intervals import moved
 from redalg.graph.masked import made
 from redalg.graph.node import ONE, POSITIONS, Node, walk
-from redalg.graph.plan import Obligation
+from redalg.graph.plan import COUNT, Obligation
 from redalg.numeric.exact import Exact
 from redalg.numeric.exact_numbers import arithmetic
 
@@ -185,13 +186,18 @@ def is_exact(node: Node) -> bool:
         return node.is_boolean or node.attr.kind in POSITIONS
     if node.op == "const":
         return bool(node.attr.denominator == 1)
-    if node.is_boolean or node.op in ("size", "index"):
+    if node.is_boolean or node is COUNT or node.op in ("size", "index"):
         return True
+    if node.op == "cast" and node.attr not in INTEGERS:
+        return False
+    if node.op == "pow":
+        power = node.args[1]
+        return is_exact(node.args[0]) and power.op == "const" and power.attr >= 0 and is_exact(power)
     return node.op in _KEEPS_EXACT and all(map(is_exact, node.args[node.op == "where" :]))
 
 
 _WHOLE = frozenset({"sum", "prod", "max", "min"})
-_KEEPS_EXACT = frozenset({"reduce", "where", "add", "mul", "maximum", "minimum"})
+_KEEPS_EXACT = frozenset("reduce where add mul maximum minimum abs sign relu floor ceil cast".split())
 _CALCULATED = frozenset({"add", "mul", "pow", "maximum", "minimum"})
 
 

@@ -189,7 +189,9 @@ def is_position(node: Node) -> bool:
 
 def positions(node: Node) -> list[Node]:
     """The positions that an output of integers is, or is calculated from."""
-    return [] if node.is_boolean or not is_exact(node) else [n for n in g.walk(node) if is_position(n)]
+    found = [] if node.is_boolean else [n for n in g.walk(node) if is_position(n)]
+    whole = {t: g.ONE for t in g.leaves(node, "tensor") if "integer" in t.attr.domain} if found else {}
+    return found if found and is_exact(g.substitute(node, whole, raw=True)) else []
 
 
 def hides_stages(node: Node, axis: tuple[str, ...]) -> bool:
