@@ -19,6 +19,7 @@ from redalg.adapters.jax_linear import Linear, spread, varying
 from redalg.adapters.operands import (
     OnHost,
     Registered,
+    Unsaved,
     as_passed,
     by_name,
     derivative,
@@ -104,10 +105,10 @@ class JaxOp(Registered):
                 held[d.name] = held[d.name].astype(floats)
         return list(held.values())
 
-    def _call(self, form: Form, dtypes: Dtypes) -> _Call:
-        key = form.spec, dtypes
+    def _call(self, form: Form, dtypes: Dtypes, unsaved: Unsaved | None = None) -> _Call:
+        key = form.spec, dtypes, unsaved
         if key not in self._calls:
-            self._calls[key] = _Call(form, dtypes)
+            self._calls[key] = _Call(form, dtypes, unsaved)
         return self._calls[key]
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -212,6 +213,7 @@ class _Pulled:
 
     def __init__(self, op: JaxOp, names: tuple[str, ...], results: tuple[str, ...]) -> None:
         self.op, self.names, self.results = op, names, results
+        self._others: dict[Spec, tuple[Unsaved | None, Mapping[str, str]]] = {}
 
     def _cotangents(self, vjp: Vjp, values: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
         """Of every output that the gradients read one of."""
@@ -220,14 +222,27 @@ class _Pulled:
 
     def run(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
         op, vjp, arrays = self.op, self.op._vjp.of(self.results), self.op._named(own)
+        cotangents = self._cotangents(vjp, values, pulled)
 
         def run(form: Form, held: Mapping[str, Any]) -> Any:
-            call = op._call(form, _own_dtypes(form.spec, arrays))
-            return dict(zip(form.spec.outputs, call(*(held[d.name] for d in call.tensors)), strict=True))
+            unsaved, lengths = self._unsaved(vjp, form.spec)
+            call = op._call(form, _own_dtypes(form.spec, arrays), unsaved)
+            given = {**arrays, **{t: cotangents[n] for n, t in vjp.cotangents.items()}, **held}
+            sizes = sizes_of(op.form.spec, arrays) if lengths else {}
+            given |= {name: jax.numpy.asarray(sizes[a]) for name, a in lengths.items()}
+            return dict(zip(form.spec.outputs, call(*(given[d.name] for d in call.tensors)), strict=True))
 
         named = dict(zip(vjp.forward.outputs, values, strict=True))
-        found = vjp.pulled(arrays, named, self._cotangents(vjp, values, pulled), run, self.names)
+        found = vjp.pulled(arrays, named, cotangents, run, self.names)
         return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in self.names)
+
+    def _unsaved(self, vjp: Vjp, spec: Spec) -> tuple[Unsaved | None, Mapping[str, str]]:
+        """What computes a spec of gradients where its saved values are lost, and what it reads of lengths."""
+        if spec not in self._others:
+            specs, seen = vjp.instead(spec)
+            lengths = vjp.without_saved.lengths if specs else {}
+            self._others[spec] = Unsaved(specs, seen) if specs else None, lengths
+        return self._others[spec]
 
     def differentiable(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients as functions of JAX once more: through what reads nothing saved, since what was saved depends
@@ -251,10 +266,16 @@ class _Pulled:
 
 
 class _Call:
-    """A form as a callback, which `vmap` replaces by that of the spec with one more axis."""
+    """A form as a callback, which `vmap` replaces by that of the spec with one more axis.
 
-    def __init__(self, form: Form, dtypes: Dtypes) -> None:
-        self.form, self.dtypes, self.tensors = form, dtypes, own_tensors(form.spec)
+    `unsaved`: what runs in its place where the saved values that it is given are lost; it is given more tensors then.
+    """
+
+    def __init__(self, form: Form, dtypes: Dtypes, unsaved: Unsaved | None = None) -> None:
+        self.form, self.dtypes, self.unsaved = form, dtypes, unsaved
+        own = own_tensors(form.spec)
+        self.names = frozenset(d.name for d in own)
+        self.tensors = [*own, *(d for d in (unsaved.tensors if unsaved else ()) if d.name not in self.names)]
         self._mapped: dict[frozenset[str], _Call] = {}
         self._hosts: dict[Any, Callable[..., Any]] = {}  # the same function for the same kind: JAX compares them
         self._mapping = jax.custom_batching.custom_vmap(self._callback)
@@ -270,7 +291,8 @@ class _Call:
         A barrier makes results of arrays that are spread over devices arrays that JAX takes elsewhere.
         """
         spec = self.form.spec
-        bound = bound_to(spec, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
+        given = dict(zip((d.name for d in self.tensors), arrays, strict=True))
+        bound = bound_to(spec, {n: a for n, a in given.items() if n in self.names})
         dtypes = _results(spec, bound, self.dtypes)
         shapes = [tuple(bound.sizes[a] for a in axes) for axes in spec.output_axes.values()]
         kinds = tuple(np.dtype(a.dtype) for a in arrays)
@@ -281,12 +303,17 @@ class _Call:
 
     def _on_host(self, kinds: Dtypes, dtypes: Dtypes, *arrays: Any) -> list[np.ndarray]:
         given = [_of_halves(np.asarray(a), t) for a, t in zip(arrays, kinds, strict=True)]
-        found = self._run(**{d.name: a for d, a in zip(self.tensors, given, strict=True)})
-        named = found if isinstance(found, dict) else dict.fromkeys(self.form.spec.outputs, found)
+        named = self._found({d.name: a for d, a in zip(self.tensors, given, strict=True)})
         return [
             _in_halves(_fitted(name, np.asarray(named[name]), t))
             for name, t in zip(self.form.spec.outputs, dtypes, strict=True)
         ]
+
+    def _found(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = self.unsaved.found(given) if self.unsaved else None
+        if found is None:
+            found = self._run(**{n: a for n, a in given.items() if n in self.names})
+        return found if isinstance(found, dict) else dict.fromkeys(self.form.spec.outputs, found)
 
     @cached_property
     def _run(self) -> OnHost:
@@ -295,7 +322,8 @@ class _Call:
     def _batched(self, length: int, mapped: Sequence[bool], *arrays: Any) -> Any:
         names = frozenset(d.name for d, m in zip(self.tensors, mapped, strict=True) if m)
         if names not in self._mapped:
-            self._mapped[names] = _Call(mapped_form(self.form, names), self.dtypes)
+            own, unsaved = names & self.names, self.unsaved and self.unsaved.over(names)
+            self._mapped[names] = _Call(mapped_form(self.form, own) if own else self.form, self.dtypes, unsaved)
         call = self._mapped[names]
         return call(*arrays), tuple(longer_outputs(call.form.spec, self.form.spec))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from redalg.api import derive_incremental
@@ -13,12 +14,15 @@ from redalg.engine.passes import ASSUMPTIONS
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp, assumed
+from redalg.gradients.lost import Watched, is_lost
 from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
 from redalg.graph import node as g
 from redalg.graph.masked import new_axes
 from redalg.graph.node import Decl, Node
+from redalg.joint import derived
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
+from redalg.laws.laws import InternalError
 from redalg.numeric.binding import with_readings
 from redalg.run import OnHost
 
@@ -151,6 +155,47 @@ def mapped_form(form: Form, names: Collection[str]) -> Form:
     return derive_incremental(longer, form.plan.axis or None, len(form.plan.passes) or 1, assume)
 
 
+class Unsaved:
+    """Gradients that read nothing saved, in the place of a spec of gradients where a call of it is given values that
+    their dtype does not hold. Derived when the first such call comes.
+
+    `seen`: the tensors that are such values. `mapped`: names of tensors that have one more axis, for each map.
+    """
+
+    def __init__(self, specs: Sequence[Spec], seen: Sequence[Watched], mapped: Sequence[Collection[str]] = ()) -> None:
+        self.specs, self.seen, self.mapped = specs, seen, mapped
+        self.tensors = list({d.name: d for spec in specs for d in own_tensors(spec)}.values())
+
+    def over(self, names: Collection[str]) -> Unsaved:
+        return Unsaved(self.specs, self.seen, (*self.mapped, names))
+
+    def found(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The gradients by name; None where every value is one of its dtype, and where these have no form."""
+        if not is_lost(self.seen, given):
+            return None
+        made: dict[str, Any] = {}
+        try:
+            for form, run in self._runs:
+                result = run(**{d.name: given[d.name] for d in own_tensors(form.spec)})
+                made |= result if isinstance(result, dict) else dict.fromkeys(form.spec.outputs, result)
+        except InternalError:
+            raise
+        except RedalgError:
+            return None
+        return made
+
+    @cached_property
+    def _runs(self) -> list[tuple[Form, OnHost]]:
+        forms = [derived(spec) for spec in self.specs]
+        for names in self.mapped:
+            forms = [mapped_form(form, own) if (own := _within(form, names)) else form for form in forms]
+        return [(form, OnHost(form)) for form in forms]
+
+
+def _within(form: Form, names: Collection[str]) -> frozenset[str]:
+    return frozenset(names) & {d.name for d in own_tensors(form.spec)}
+
+
 def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
     """Which results of a mapped spec have the axis that was mapped over (it is their first)."""
     pairs = zip(mapped.output_axes.values(), spec.output_axes.values(), strict=True)
@@ -160,6 +205,7 @@ def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
 __all__ = [
     "OnHost",
     "Registered",
+    "Unsaved",
     "assumptions",
     "as_passed",
     "by_name",

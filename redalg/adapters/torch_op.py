@@ -358,6 +358,9 @@ class TorchOp(Registered):
             found = self._compiled[key] = vjp, self._backward_plan(vjp, wanted)
         vjp, plan = found
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
+        values = dict(zip(self.vjp.forward.outputs, held[len(own) :], strict=False))
+        if (other := vjp.without(values)) is not vjp:
+            return self._read_again(other, own, values, held[len(own) + len(values) :], wanted)
         gradients: dict[str, Any] = {}
         for form, read, made in plan:
             found = self._run(form, {name: held[at] for name, at in read})
@@ -366,6 +369,17 @@ class TorchOp(Registered):
                 value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
                 gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
         return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
+
+    def _read_again(
+        self, vjp: Vjp, own: Mapping[str, Any], values: Mapping[str, Any], pulled: Sequence[Any], wanted: Sequence[int]
+    ) -> list[Any]:
+        """The gradients by what reads nothing saved, where that is not in the range of its dtype."""
+        assert self.vjp is not None
+        sizes = sizes_of(self.spec, own)
+        lengths = {vjp.saved_tensors[t]: torch.tensor(sizes[a]) for t, a in vjp.lengths.items()}
+        cotangents = dict(zip(self.vjp.cotangents, pulled, strict=True))
+        found = vjp.pulled(own, {**values, **lengths}, cotangents, self._run, _named(self.vjp, wanted))
+        return [_contiguous(value.to(own[n].dtype)) for n, value in found.items()]
 
     def _backward_plan(self, vjp: Vjp, wanted: Sequence[int]) -> list[Gradients]:
         """Of every spec its form, its tensors with their places among tensors, saved values and cotangents, and its

@@ -20,6 +20,7 @@ from redalg.gradients.certificate import FORWARD, REVERSE, Stated, certified
 from redalg.gradients.choice import Weighed, left_out
 from redalg.gradients.empty import vanishes
 from redalg.gradients.invariance import detached, restored
+from redalg.gradients.lost import Watched, is_lost, watched
 from redalg.gradients.readings import along, readings
 from redalg.gradients.refusals import ASSUMPTIONS
 from redalg.gradients.reverse import adjoints
@@ -331,7 +332,8 @@ class Vjp(_Derivative):
         if wanted not in self._some:
             part, saved = copy.copy(self), {s.name for s in self._saved}
             part.__dict__ |= {"forms": self.forms, "_prepared": self._prepared, "_units": {}}
-            part.__dict__.pop("certificate", None)
+            for cached in ("certificate", "_watched"):
+                part.__dict__.pop(cached, None)
             part.cotangents = {n: t for n, t in self.cotangents.items() if n in wanted}
             nodes = part._gradients(saved.__contains__)
             part.specs = MappingProxyType(part._shared(nodes, self._saved))
@@ -341,6 +343,42 @@ class Vjp(_Derivative):
     @cached_property
     def _some(self) -> dict[frozenset[str], Vjp]:
         return {}
+
+    @cached_property
+    def _watched(self) -> tuple[Watched, ...]:
+        roots = [node for spec in set(self.specs.values()) for node in spec.outputs.values()]
+        return watched(roots, self._saved, self._stages.reduced)
+
+    @cached_property
+    def _unsaved(self) -> Vjp:
+        return Vjp(self.spec, list(self.wrt), (), self.assumed, taken=self._stages.tensors)
+
+    def without(self, values: Mapping[str, Any]) -> Vjp:
+        """These gradients, or those that read nothing saved where one of the values, on the host, is none that its dtype
+        holds (a sum of squares beyond the largest float) and the others have a form."""
+        if not is_lost(self._watched, values):
+            return self
+        other = self.without_saved
+        try:
+            all(map(other.forms.__getitem__, set(other.specs.values())))
+        except InternalError:
+            raise
+        except RedalgError:
+            return self
+        return other
+
+    def instead(self, spec: Spec) -> tuple[list[Spec], tuple[Watched, ...]]:
+        """Of one of the specs, or of some of its outputs: those that read nothing saved, and what tensors to watch."""
+        seen = watched(spec.outputs.values(), self._saved, self._stages.reduced)
+        tensor = {name: leaf for leaf, name in self.saved_tensors.items()}
+        names = [n.removeprefix("grad_") for n in spec.outputs] if seen else []
+        specs = self.without_saved.only(names) if names else []
+        return specs, tuple(w._replace(name=tensor[w.name]) for w in seen)
+
+    @property
+    def without_saved(self) -> Vjp:
+        """The same gradients, which read nothing saved."""
+        return self._unsaved.of(self.cotangents)
 
     def only(self, names: Iterable[str]) -> list[Spec]:
         """The specs of some gradients: those that share a spec with others are alone in theirs."""
@@ -384,7 +422,9 @@ class Vjp(_Derivative):
 
         read = _read_by(self.forward, arrays)
         values = _by_name(self.forward, run(self.forms[self.forward], read))
-        own = self.of(cotangents)
+        own = self.of(cotangents).without(values)
+        if not values.keys() >= set(own.saved_tensors.values()):  # lengths of axes
+            values |= _by_name(own.forward, run(own.forms[own.forward], _read_by(own.forward, arrays)))
         found = own._pulled(arrays, values, cotangents, run, list(self.wrt), own.together(self.wrt))
         return found | {n: folded(self.wrt[n], found[n], shape) for n, shape in shapes.items()}
 

@@ -1,0 +1,78 @@
+"""Gradients where what a forward pass saves leaves the range of its dtype, by the operators of PyTorch and JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from tests.unit.test_lost_values import ROWS, SCALES, STAGES, gradients
+
+MASKED = "tensors x[i,j], v[i,j], w[i], n[i] integer; u = where(index[j] < n[i], x[i,j], -oo);"
+MASKED += "return y = sum[j](exp(u - max[j](u))*v[i,j])*w[i]*size[j]"
+
+
+def cotangent(y: Any) -> np.ndarray:
+    return np.arange(1.0, 1 + np.prod(y.shape), dtype="float32").reshape(y.shape)
+
+
+def compare(found: Any, x: np.ndarray, name: str) -> None:
+    for value, want in zip(found, gradients(STAGES[name], x, "float64", "numpy").values(), strict=True):
+        size = np.abs(want).max(axis=-1, keepdims=want.ndim > 1)
+        assert (np.abs(np.asarray(value) - want) <= 1e-5 * size + 1e-44).all(), (name, value, want)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+def test_calls(name: str, scale: str, target: str) -> None:
+    x = (ROWS * SCALES[scale]).astype(np.float32)
+    compare(gradients(STAGES[name], x, "float32", target).values(), x.astype(np.float64), name)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", STAGES)
+def test_in_pytorch(name: str, scale: str) -> None:
+    torch = pytest.importorskip("torch")
+    op = ra.derive_incremental(ra.parse(STAGES[name])).torch_op(f"lost::{name}")
+    x = (ROWS * SCALES[scale]).astype(np.float32)
+    given = [torch.tensor(x, requires_grad=True), torch.tensor([0.5, 2.0], requires_grad=True)]
+    y = op(*given)
+    compare(torch.autograd.grad(y, given, torch.tensor(cotangent(y))), x.astype(np.float64), name)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", STAGES)
+def test_in_jax(name: str, scale: str) -> None:
+    """Also of two samples side by side, of which one is in the range."""
+    jax = pytest.importorskip("jax")
+    op = ra.derive_incremental(ra.parse(STAGES[name])).jax()
+    x, w = (ROWS * SCALES[scale]).astype(np.float32), np.array([0.5, 2.0], np.float32)
+
+    def total(x: Any, w: Any) -> Any:
+        y = op(x, w)
+        return (y * cotangent(y)).sum()
+
+    compare(jax.jit(jax.grad(total, (0, 1)))(x, w), x.astype(np.float64), name)
+    several = jax.vmap(jax.grad(total, (0, 1)), (1, None))(np.stack([x, ROWS.astype(np.float32)], 1), w)
+    compare([a[0] for a in several], x.astype(np.float64), name)
+    compare([a[1] for a in several], ROWS, name)
+
+
+def test_masked_rows_have_gradients_of_0() -> None:
+    """The others' are as they are without them, by every operator; lengths of axes are known there, too."""
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    form = ra.derive_incremental(ra.parse(MASKED))
+    x, n = np.array([[1.0, 2.0, 0.5], [2.0, 1.0, 3.0]], np.float32), np.array([0, 2], np.int32)
+    w = np.array([1.0, 1.0], np.float32)
+    p = np.exp(np.array([2.0, 1.0], np.float32) - 2)
+    given = [torch.tensor(a, requires_grad=True) for a in (x, x, w)]
+    by_torch = torch.autograd.grad(form.torch_op("lost::masked")(*given, torch.tensor(n)).sum(), given)
+    by_jax = jax.grad(lambda x, v, w: form.jax()(x, v, w, n).sum(), (0, 1, 2))(x, x, w)
+    for found in (by_torch, by_jax):
+        of_v, of_w = np.asarray(found[1]), np.asarray(found[2])
+        assert not np.asarray(found[0])[0].any()
+        np.testing.assert_allclose(of_v, [[0, 0, 0], [3 * p[0], 3 * p[1], 0]], 1e-6)
+        np.testing.assert_allclose(of_w, [0, 3 * (2 * p[0] + p[1])], 1e-6)
