@@ -140,7 +140,7 @@ class JaxOp(Registered):
         moving = {n: t for n, t in self._named(tangents).items() if n in self._vjp.wrt and not _is_still(t)}
         held = dict(zip(self._vjp.forward.outputs, values, strict=True))
         found = {n: _zero_tangent(v) for n, v in held.items()}
-        results = tuple(n for n in self._vjp.cotangents if _is_float(held[n]))
+        results = tuple(n for n in self._vjp.cotangents if _is_float(held[n]) and held[n].size)
         if moving and results:
             made = self._linear(tuple(moving), results)(arrays, values, tuple(moving.values()))
             found |= dict(zip(results, made, strict=True))

@@ -352,6 +352,8 @@ class TorchOp(Registered):
         assert self.vjp is not None
         *arrays, wanted, of = given
         held = [a.detach() if a.requires_grad else a for a in arrays]
+        pulled = held[len(held) - len(self.vjp.cotangents) :]
+        of = [k for k in of if pulled[k].numel()]  # an output without elements has no share in a gradient
         found = self._compiled.get(key := ("backward", *wanted, "of", *of))
         if found is None:
             vjp = self.vjp.of(_outputs(self.vjp, of))
@@ -360,7 +362,7 @@ class TorchOp(Registered):
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
         values = dict(zip(self.vjp.forward.outputs, held[len(own) :], strict=False))
         if (other := vjp.without(values)) is not vjp:
-            return self._read_again(other, own, values, held[len(own) + len(values) :], wanted)
+            return self._read_again(other, own, values, pulled, wanted)
         gradients: dict[str, Any] = {}
         for form, read, made in plan:
             found = self._run(form, {name: held[at] for name, at in read})

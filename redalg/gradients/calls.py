@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from fractions import Fraction
 from functools import cached_property
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -422,7 +423,7 @@ class Vjp(_Derivative):
 
         read = _read_by(self.forward, arrays)
         values = _by_name(self.forward, run(self.forms[self.forward], read))
-        own = self.of(cotangents).without(values)
+        own = self.of(n for n, value in cotangents.items() if prod(np.shape(value))).without(values)
         if not values.keys() >= set(own.saved_tensors.values()):  # lengths of axes
             values |= _by_name(own.forward, run(own.forms[own.forward], _read_by(own.forward, arrays)))
         found = own._pulled(arrays, values, cotangents, run, list(self.wrt), own.together(self.wrt))

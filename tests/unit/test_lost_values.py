@@ -1,4 +1,5 @@
-"""Gradients where what a forward pass saves leaves the range of its dtype: those of the definition, in float64."""
+"""Gradients where what a forward pass saves leaves the range of its dtype: those of the definition, in float64. And
+where there is nothing to save."""
 
 from __future__ import annotations
 
@@ -33,6 +34,16 @@ def test_they_are_the_definitions(name: str, scale: str) -> None:
     for n, value in gradients(STAGES[name], x, "float32", "numpy").items():
         size = np.abs(want[n]).max(axis=-1, keepdims=want[n].ndim > 1)
         assert (np.abs(value - want[n]) <= 1e-5 * size + 1e-44).all(), (n, value, want[n])
+
+
+@pytest.mark.parametrize("given", ["all", ()])
+def test_by_outputs_without_elements_they_are_0(given: str | tuple[()]) -> None:
+    """Statistics over no row are NaN, and nothing that is computed of them has an element."""
+    text = "tensors x[i,j], w[j]; u = mean[i](x[i,j]); return y = w[j]*(x[i,j] - u), z = w[j]**2"
+    gradients, ones = ra.parse(text).vjp(given=given), np.ones(2)
+    arrays = {"x": np.ones((0, 2)), "w": ones, "target": "numpy"}
+    assert gradients(**arrays, cotangents={"y": np.ones((0, 2))})["w"].tolist() == [0, 0]
+    assert gradients(**arrays, cotangents={"y": np.ones((0, 2)), "z": ones})["w"].tolist() == [2, 2]
 
 
 def test_of_a_row_that_a_mask_empties_they_are_0() -> None:

@@ -76,3 +76,16 @@ def test_masked_rows_have_gradients_of_0() -> None:
         assert not np.asarray(found[0])[0].any()
         np.testing.assert_allclose(of_v, [[0, 0, 0], [3 * p[0], 3 * p[1], 0]], 1e-6)
         np.testing.assert_allclose(of_w, [0, 3 * (2 * p[0] + p[1])], 1e-6)
+
+
+def test_outputs_without_elements_have_no_share() -> None:
+    """In PyTorch and JAX."""
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    form = ra.derive_incremental(ra.parse("u = mean[i](x[i,j]); return y = w[j]*(x[i,j] - u), z = w[j]**2"))
+    x, w = np.ones((0, 2), np.float32), np.ones(2, np.float32)
+    given = [torch.tensor(a, requires_grad=True) for a in (x, w)]
+    y, z = form.torch_op("lost::nothing")(*given)
+    assert torch.autograd.grad(y.sum() + z.sum(), given)[1].tolist() == [2, 2]
+    for which in ([0], [0, 1]):
+        found = jax.grad(lambda w, which=which: sum(form.jax()(x, w)[k].sum() for k in which))(w)
+        assert found.tolist() == [2.0 * len(which) - 2] * 2
