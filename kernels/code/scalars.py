@@ -52,6 +52,11 @@ def _is_stage(term: Node, axes: frozenset[str]) -> bool:
     return is_statistic(term, axes)
 
 
+def _is_saved(term: Node, axes: frozenset[str]) -> bool:
+    """Whether a term may be one that a forward pass saved: a tensor of rows that is taken away from elements."""
+    return is_negation(term) and negated(term).op == "tensor" and bool(axes - term.axes)
+
+
 def _may_contract(term: Node, axes: frozenset[str]) -> bool:
     """Whether a term ends in a sum or product of elements, with which a compiler might fuse or reorder another sum."""
     if term.op == "add":
@@ -71,9 +76,10 @@ def strength(kind: str) -> int:
 
 @dataclass
 class Counts:
-    """How often nodes are used, how many operations a line has so far, and where recursion rests."""
+    """How often nodes are used, which are exponents, how many operations a line has so far, and where recursion rests."""
 
     uses: dict[Node, int] = field(default_factory=dict)
+    exponents: set[Node] = field(default_factory=set)
     weight: dict[Node, int] = field(default_factory=dict)
     levels: Levels = field(default_factory=lambda: Levels(DEEP, closed={"reduce"}))
 
@@ -125,6 +131,8 @@ class Scalars:
         for node in walk(*roots):
             for a in node.args:
                 self._counts.uses[a] = self._counts.uses.get(a, 0) + 1
+            if node.op in ("exp", "expm1"):
+                self._counts.exponents.add(node.args[0])
 
     def assign(self, name: str, node: Node, kind: str | None = None) -> None:
         """`name = node`, converted to `kind` if one is given; the node is known by that name from here on."""
@@ -265,10 +273,15 @@ class Scalars:
 
         A sum, or a product, that a compiler might add a statistic to before it is rounded is added by `exact_sum`: x·w
         contracted with - max(x·w) is what rounding left of x·w, not 0, and grows with it (e^88 at 2^30 in float32).
+        What an exponent of a gradient takes away is such a maximum, too, which was saved.
         """
-        kind = self.kinds.of(node)
-        terms = sorted(node.args, key=lambda t: (_is_stage(t, node.axes), is_minus(t), -len(t.axes)))
-        elements = [t for t in terms if not _is_stage(t, node.axes)]
+        kind, given = self.kinds.of(node), node in self._counts.exponents
+
+        def is_stage(t: Node) -> bool:
+            return _is_stage(t, node.axes) or given and _is_saved(t, node.axes)
+
+        terms = sorted(node.args, key=lambda t: (is_stage(t), is_minus(t), -len(t.axes)))
+        elements = [t for t in terms if not is_stage(t)]
         apart = kind == "f" and len(elements) < len(terms) and _is_rounded_apart(elements, node.axes)
         text = self.converted(terms[0], kind, ADD)
         for at, t in enumerate(terms[1:], start=1):

@@ -76,6 +76,15 @@ def test_the_largest_element_less_itself_is_zero(element: str) -> None:
             assert gaps(**arrays).min() == rises(**arrays).max() == 0, arrays
 
 
+@pytest.mark.parametrize("kind", deep([n for n in ELEMENTS if n != "contraction"]))  # whose order is a kernel's own
+def test_so_is_a_largest_element_that_was_saved(kind: str) -> None:
+    """As gradients read it: e^(u - m) of a tensor m, which another kernel computed, is 1 at that element."""
+    first, again = (_spec(ELEMENTS[kind], text) for text in ("m = max[j](u)", "y = exp(u - m)"))
+    largest, powers = (ra.derive_incremental(spec).compile("cpu") for spec in (first, again))
+    for arrays in _calls(first, 3):
+        assert powers(**arrays, m=largest(**arrays)).max() == 1, arrays
+
+
 @pytest.mark.parametrize(("element", "expected"), [("x[i,j]*w[j]", True), ("x[i,j]", False)])
 def test_kernels_say_what_is_rounded_apart(element: str, expected: bool) -> None:
     """The sum is one that no compiler contracts, where the element is a product; x - max x stays what it was."""
@@ -84,3 +93,9 @@ def test_kernels_say_what_is_rounded_apart(element: str, expected: bool) -> None
     run(**{d.name: np.ones([3] * len(d.axes), "float32") for d in form.spec.tensors})
     for source in (kernel(form, {"i": 64, "j": 300}).source, run.source):
         assert ("exact_sum_f32(" in source) is expected
+
+
+@pytest.mark.parametrize(("element", "expected"), [("x[i,j]*w[j] - m[i]", True), ("x[i,j] - m[i]", False)])
+def test_kernels_of_gradients_say_so_too(element: str, expected: bool) -> None:
+    source = kernel(ra.derive_incremental(ra.parse(f"return y = exp({element})")), {"i": 64, "j": 300}).source
+    assert ("exact_sum_f32(" in source) is expected
