@@ -22,6 +22,7 @@ from redalg.kernels.ir.program import STORAGE
 
 BASE = 1024  # where shared memory begins
 TF32 = 5  # "bytes" of a float32 that has been rounded to tf32
+INTEGER = 6  # "bytes" of a whole number that blocks hand on: of a tile
 ARRIVING = 255  # "bytes" of what is on its way
 
 
@@ -137,19 +138,26 @@ def rounded(x: Any, dtype: str) -> Any:
 # --- words and numbers -----------------------------------------------------------------------------------------------
 
 
-def shared_load_b32(address: Any) -> Word:
+def shared_load_b32(address: Any) -> Any:
     tiles, at = here(), int(address)
     if at % 4 or not BASE <= at < tiles.bytes.size:
         raise IndexError(f"a word at address {at} of shared memory, which ends at {tiles.bytes.size}")
     size = int(tiles.bytes[at])
     if not size:  # between rows nothing is written, and kernels change words wherever they lie
         return Word(())
+    if size == INTEGER:
+        return np.int64(tiles.read(np.array([at]), size)[0])
     return Word(tuple(tiles.read(np.arange(at, at + 4, min(size, 4)), size)), size == TF32)
 
 
-def shared_store_b32(address: Any, word: Word) -> None:
+def shared_store_b32(address: Any, word: Any) -> None:
     if int(address) % 4:
         raise ValueError(f"a word at address {address}")
+    if not isinstance(word, Word):
+        if abs(int(word)) > 2**24:
+            raise ValueError(f"{word} is kept as a float32 here")
+        here().write(np.array([int(address)]), np.array([word], np.float32), INTEGER)
+        return
     if not word.numbers:
         return
     size = 4 // len(word.numbers)

@@ -89,7 +89,7 @@ class Emulated:
 
     def scratch(self, p: Param, rows: int) -> Numbers:
         if not p.name.endswith("_splits"):
-            return Numbers(self.flags, p.dtype)
+            return Numbers(np.zeros(1, np.uint32) if p.name == "counter" else self.flags, p.dtype)
         kind = np.float32 if "float" in p.dtype else np.int64
         return Numbers(np.full(p.size * rows, np.nan if kind is np.float32 else 0x5A5A5A5A, kind), p.dtype)
 

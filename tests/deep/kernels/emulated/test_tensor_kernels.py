@@ -336,3 +336,32 @@ def test_a_kernel_with_a_mistake_is_noticed(case: tuple[str, str, str]) -> None:
     quads.module = Module(text, *[getattr(quads.module, f) for f in ("entry", "params", "threads", "shared")])
     with pytest.raises((AssertionError, RedalgError)):
         compare(made, plan, quads.run(PLACES), arrays, form_of(name).spec, bound(made, arrays))
+
+
+UNEVEN = (
+    "index[j] <= index[i]",
+    "index[j] >= index[i]",
+    "index[i] - index[j] < 40 and index[j] <= index[i]",
+    "index[j] <= index[i] and index[j] < n[h]",
+    "index[j] > index[i] - n[h]",
+)
+
+
+@pytest.mark.parametrize("anchor", ["running", "frozen"])
+@pytest.mark.parametrize("condition", UNEVEN)
+def test_tiles_that_blocks_draw_are_those_that_they_take_in_turns(condition: str, anchor: str) -> None:
+    """Each tile once, whoever draws it, by any number of blocks: the same bits, and the definition's."""
+    text = text_of(f"where({condition}, s, -oo)", declared="tensors n[h] integer; " if "n[h]" in condition else "")
+    made, plan, sizes = prepared(text, i=300, j=150, e=64)
+    assert plan.uneven
+    plan, arrays = replace(plan, anchor=ANCHORS[anchor]), drawn(made, sizes, 1)
+    in_turns = Emulated(made, plan, arrays, blocks=2)
+    want = in_turns.run(PLACES)
+    for blocks in (1, 3):
+        quads = Emulated(made, replace(plan, drawn=True), arrays, blocks=blocks)
+        assert "atomic_inc_acq_rel(counter" in quads.module.source
+        found = quads.run(PLACES, seed=blocks)
+        assert all(np.array_equal(found[n], want[n], equal_nan=True) for n in want)
+        assert (quads.flags == in_turns.flags).all()
+    if anchor == "running":
+        compare(made, plan, want, arrays, form_of(text).spec, bound(made, arrays))
