@@ -76,7 +76,7 @@ def strength(kind: str) -> int:
 
 @dataclass
 class Counts:
-    """How often nodes are used, which are exponents, how many operations a line has so far, and where recursion rests."""
+    """How often nodes are used, which are exponents, how many operations a line has so far, where recursion rests."""
 
     uses: dict[Node, int] = field(default_factory=dict)
     exponents: set[Node] = field(default_factory=set)

@@ -355,8 +355,8 @@ class Vjp(_Derivative):
         return Vjp(self.spec, list(self.wrt), (), self.assumed, taken=self._stages.tensors)
 
     def without(self, values: Mapping[str, Any]) -> Vjp:
-        """These gradients, or those that read nothing saved where one of the values, on the host, is none that its dtype
-        holds (a sum of squares beyond the largest float) and the others have a form."""
+        """These gradients, or those that read nothing saved where one of the values, on the host, is none that its
+        dtype holds (a sum of squares beyond the largest float) and the others have a form."""
         if not is_lost(self._watched, values):
             return self
         other = self.without_saved

@@ -24,7 +24,9 @@ def gradients(text: str, x: np.ndarray, dtype: str, target: str) -> dict[str, np
     spec = ra.parse(text)
     arrays = {"x": x.astype(dtype), "w": np.array([0.5, 2.0], dtype)}
     shape = [x.shape["ij".index(a)] for a in spec.output_axes["y"]]
-    return spec.vjp(given="all")(**arrays, cotangents={"y": np.arange(1.0, 1 + np.prod(shape), dtype=dtype).reshape(shape)}, target=target)
+    return spec.vjp(given="all")(
+        **arrays, cotangents={"y": np.arange(1.0, 1 + np.prod(shape), dtype=dtype).reshape(shape)}, target=target
+    )
 
 
 @pytest.mark.parametrize(("name", "scale"), [(n, s) for k, n in enumerate(STAGES) for s in (*SCALES,)[k % 2 :]])
@@ -47,7 +49,8 @@ def test_by_outputs_without_elements_they_are_0(given: str | tuple[()]) -> None:
 
 
 def test_of_a_row_that_a_mask_empties_they_are_0() -> None:
-    text = "tensors x[i,j], v[i,j], ok[i,j] bool; u = where(ok[i,j], x[i,j], -oo); return y = sum[j](exp(u - max[j](u))*v[i,j])"
+    text = "tensors x[i,j], v[i,j], ok[i,j] bool; u = where(ok[i,j], x[i,j], -oo);"
+    text += "return y = sum[j](exp(u - max[j](u))*v[i,j])"
     ok, x = np.array([[False, False], [True, True]]), np.array([[1.0, 2.0], [1.0, 2.0]])
     found = ra.parse(text).vjp(given="all")(x=x, v=x, ok=ok, cotangents={"y": np.ones(2)}, target="numpy")
     assert found["x"][0].tolist() == found["v"][0].tolist() == [0, 0]
