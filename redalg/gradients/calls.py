@@ -278,8 +278,7 @@ class Vjp(_Derivative):
         for names in self._alike(nodes):
             group = {n: nodes[n] for n in names}
             order = {f"grad_{n}": [a for a in self.wrt[n].axes if a in node.axes] for n, node in group.items()}
-            filled = set(self.cotangents) <= set(self.spec.empty)
-            empty = {f"grad_{n}": Fraction(0) for n, node in group.items() if filled and vanishes(node)}
+            empty = {f"grad_{n}": Fraction(0) for n, node in group.items() if self._filled and vanishes(node)}
             outputs = {f"grad_{n}": node for n, node in group.items()}
             tensors = _in_order(self.spec, outputs.values())
             formats = {f"grad_{n}": self._format(n, node) for n, node in group.items()}
@@ -348,7 +347,12 @@ class Vjp(_Derivative):
     @cached_property
     def _watched(self) -> tuple[Watched, ...]:
         roots = [node for spec in set(self.specs.values()) for node in spec.outputs.values()]
-        return watched(roots, self._saved, self._stages.reduced)
+        return watched(roots, self._saved, self._stages.reduced, self._filled)
+
+    @property
+    def _filled(self) -> bool:
+        """Whether every output fills its rows without an element."""
+        return set(self.cotangents) <= set(self.spec.empty)
 
     @cached_property
     def _unsaved(self) -> Vjp:
@@ -370,7 +374,7 @@ class Vjp(_Derivative):
 
     def instead(self, spec: Spec) -> tuple[list[Spec], tuple[Watched, ...]]:
         """Of one of the specs, or of some of its outputs: those that read nothing saved, and what tensors to watch."""
-        seen = watched(spec.outputs.values(), self._saved, self._stages.reduced)
+        seen = watched(spec.outputs.values(), self._saved, self._stages.reduced, self._filled)
         tensor = {name: leaf for leaf, name in self.saved_tensors.items()}
         names = [n.removeprefix("grad_") for n in spec.outputs] if seen else []
         specs = self.without_saved.only(names) if names else []

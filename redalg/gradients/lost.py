@@ -21,13 +21,19 @@ from redalg.numeric.array_origin import NARROW_ONLY, origin_of, to_numpy
 
 
 class Watched(NamedTuple):
-    """A saved value by the output of the forward pass that it is; `pole`: whether its being 0 is one of a gradient."""
+    """A saved value by the output of the forward pass that it is; `pole`: whether its being 0 is one of a gradient.
+
+    `filled`: rows without an element are filled by ``empty=`` and pass nothing on, whose values are -oo and 0.
+    """
 
     name: str
     pole: bool
+    filled: bool
 
 
-def watched(roots: Iterable[Node], saved: Iterable[Saved], reduced: Collection[str]) -> tuple[Watched, ...]:
+def watched(
+    roots: Iterable[Node], saved: Iterable[Saved], reduced: Collection[str], filled: bool
+) -> tuple[Watched, ...]:
     """The saved stage values that gradients read, of real numbers. What keeps a reduced axis is an element: it is what
     it is as its dtype has it, in the forward pass, too."""
     read, poles = set(), set()
@@ -39,7 +45,11 @@ def watched(roots: Iterable[Node], saved: Iterable[Saved], reduced: Collection[s
         if base is not None and signs.of(base) & ZERO:
             poles.update(g.leaves(base))
     own = [s for s in saved if s.leaf in read and s.leaf.axes.isdisjoint(reduced)]
-    return tuple(Watched(s.name, s.leaf in poles) for s in own if not s.leaf.attr.domain & {"integer", "bool"})
+    return tuple(
+        Watched(s.name, s.leaf in poles and not filled, filled)
+        for s in own
+        if not s.leaf.attr.domain & {"integer", "bool"}
+    )
 
 
 def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
@@ -47,10 +57,10 @@ def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
 
     Nobody waits for arrays on a device to ask.
     """
-    return any(_is_lost(values[name], pole) for name, pole in seen)
+    return any(_is_lost(values[w.name], w) for w in seen)
 
 
-def _is_lost(value: Any, pole: bool) -> bool:
+def _is_lost(value: Any, w: Watched) -> bool:
     place = origin_of(value)
     if place is not None and place.device != "cpu":
         return False
@@ -60,9 +70,11 @@ def _is_lost(value: Any, pole: bool) -> bool:
     if array.dtype.kind != "f" or not array.size:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        if not np.isfinite(np.add.reduce(array, None)) and not np.isfinite(array).all():
-            return True
-    return pole and bool(np.abs(array).min() < np.finfo(array.dtype).tiny)
+        if not np.isfinite(np.add.reduce(array, None)):
+            numbers = array < np.inf if w.filled else np.isfinite(array)
+            if not numbers.all():
+                return True
+    return w.pole and bool(np.abs(array).min() < np.finfo(array.dtype).tiny)
 
 
 def _is_whole(exponent: Node) -> bool:

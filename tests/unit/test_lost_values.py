@@ -55,3 +55,13 @@ def test_of_a_row_that_a_mask_empties_they_are_0() -> None:
     found = ra.parse(text).vjp(given="all")(x=x, v=x, ok=ok, cotangents={"y": np.ones(2)}, target="numpy")
     assert found["x"][0].tolist() == found["v"][0].tolist() == [0, 0]
     assert found["v"][1].tolist() == [np.exp(-1.0), 1]
+
+
+def test_rows_that_are_filled_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They pass nothing on as they are: other rows have the bits that they have alone."""
+    monkeypatch.setattr("redalg.gradients.calls.Vjp.without_saved", property(lambda self: pytest.fail("derived")))
+    text = "tensors x[i,j], ok[i,j] bool; u = where(ok[i,j], x[i,j], -oo); m = max[j](u); p = exp(u - m);"
+    spec = ra.parse(text + "empty y = 0; return y = sum[j](p*x[i,j])/sum[j](p)")
+    ok, x = np.array([[False, False], [True, True]]), np.array([[1.0, 2.0], [1.0, 2.0]])
+    found = spec.vjp(given="all")(x=x, ok=ok, cotangents={"y": np.ones(2)}, target="numpy")["x"]
+    assert np.isfinite(found).all() and not found[0].any()
