@@ -8,6 +8,7 @@ gradients that read nothing saved.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,8 @@ def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(value: Any, w: Watched) -> bool:
+    if not w.pole and hasattr(value, "is_cpu") and (not value.is_cpu or isfinite(value.sum().item())):
+        return False  # PyTorch's, in a quarter of the time
     place = origin_of(value)
     if place is not None and place.device != "cpu":
         return False
