@@ -18,11 +18,10 @@ SEEN = "~seen"  # what the name of the part more ends in
 NEUTRAL = {"add": ZERO, "mul": ONE, "maximum": NEG_INF, "minimum": INF, "and": TRUE, "or": FALSE}
 
 
-@dataclass(unsafe_hash=True)
-class Adjoined:
-    """A monoid beside a condition that is last: whether this is more than its identity."""
+@dataclass(unsafe_hash=True, kw_only=True)
+class OwnMonoid:
+    """A monoid that lowering makes: what `redalg.graph.operators.UserMonoid` asks of one, but for its operation."""
 
-    inner: UserMonoid
     name: str
     digest: str
     width: int
@@ -31,9 +30,23 @@ class Adjoined:
     combined: tuple[Node, ...] = ()
     acted: tuple[tuple[str, tuple[Node, ...]], ...] = ()
 
+
+@dataclass(unsafe_hash=True, kw_only=True)
+class Adjoined(OwnMonoid):
+    """A monoid beside a condition that is last: whether this is more than its identity."""
+
+    inner: UserMonoid
+
     @staticmethod
     def of(m: UserMonoid) -> Adjoined:
-        return Adjoined(m, m.name, f"adjoined {m.digest}", m.width + 1, m.commutative, (*m.identity_nodes, FALSE))
+        return Adjoined(
+            inner=m,
+            name=m.name,
+            digest=f"adjoined {m.digest}",
+            width=m.width + 1,
+            commutative=m.commutative,
+            identity_nodes=(*m.identity_nodes, FALSE),
+        )
 
     def combine_nodes(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[Node, ...]:
         *mine, some = a

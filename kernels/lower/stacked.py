@@ -40,6 +40,7 @@ from redalg.graph.plan import COUNT
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.program import Fold, Join, Let, Loop, Operand, Part, Pass, Program, Result, step_nodes
+from redalg.kernels.lower.adjoined import OwnMonoid
 
 DTYPE = {"i": "int64", "b": "bool"}  # of a table of states; "f" is the program's own
 
@@ -62,8 +63,8 @@ class Stacked(NamedTuple):
     flat: bool
 
 
-@dataclass(unsafe_hash=True)
-class Merging:
+@dataclass(unsafe_hash=True, kw_only=True)
+class Merging(OwnMonoid):
     """A state, as several numbers, under the operation that merges two of them (`Pass.combine`).
 
     ``counted``: the last of its parts is the number of elements; without elements it is the identity. Else the identity
@@ -73,18 +74,20 @@ class Merging:
     plan: Pass
     parts: tuple[Part, ...]
     counted: bool
-    name: str
-    digest: str
-    width: int
-    commutative: bool
-    identity_nodes: tuple[Node, ...]
-    combined: tuple[Node, ...] = ()
-    acted: tuple[tuple[str, tuple[Node, ...]], ...] = ()
 
     @staticmethod
     def of(plan: Pass, parts: tuple[Part, ...], counted: bool) -> Merging:
         """What parts begin with is said by the parts."""
-        return Merging(plan, parts, counted, "states", f"states of {plan}", len(parts), True, (ZERO,) * len(parts))
+        return Merging(
+            plan=plan,
+            parts=parts,
+            counted=counted,
+            name="states",
+            digest=f"states of {plan}",
+            width=len(parts),
+            commutative=True,
+            identity_nodes=(ZERO,) * len(parts),
+        )
 
     def combine_nodes(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[Node, ...]:
         """Both states as one."""
