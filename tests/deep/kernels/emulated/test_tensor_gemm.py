@@ -55,8 +55,12 @@ def test_factors_of_an_exact_operand_wait_as_they_stand() -> None:
     """a/a is not 1 where a is 0: nothing is cancelled when a factor leaves the sum."""
     made = cut_of(SCALED)
     assert made.left.bare and made.rows == ("b", "i") and not made.batch
-    node = made.outputs["y"]
+    whole = made.outputs["y"]
+    (chosen,) = (n for n in g.walk(whole) if n.op == "where")
+    bounded, node, otherwise = chosen.args
+    assert whole.op == "mul" and chosen in whole.args and len(whole.args) == 2
     assert {n.op for n in g.walk(node)} == {"mul", "pow", "const", "tensor", "state"}
+    assert bounded.op == "and" and otherwise.attr == "nan"  # an infinite factor meets terms of either sign
 
 
 def test_an_axis_of_both_operands_is_a_batch() -> None:
