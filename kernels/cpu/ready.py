@@ -13,7 +13,7 @@ import numpy as np
 
 from redalg.kernels.cpu.rescue import Rescue
 from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
-from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.layouts import View, memory_order
 from redalg.kernels.ir.program import Program, Result, result_key
 from redalg.kernels.launch.arrays import plain
 from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
@@ -228,9 +228,9 @@ def ordered(
     for operand in program.operands:
         x = held.get(operand.name)
         if result.keeps and isinstance(x, np.ndarray) and sorted(operand.axes) == sorted(result.axes):
-            alike = np.empty_like(x.transpose([operand.axes.index(a) for a in result.axes]), dtype, subok=False)
-            memory = sorted(range(len(shape)), key=lambda a: (-alike.strides[a], a))
-            if alike.shape != shape or memory == sorted(memory):
+            along = [operand.axes.index(a) for a in result.axes]
+            memory = memory_order(shape, [x.strides[d] for d in along])
+            if tuple(x.shape[d] for d in along) != shape or memory == tuple(range(len(shape))):
                 break
             return tuple(shape[a] for a in memory), dtype, tuple(memory.index(a) for a in range(len(shape)))
     return shape, dtype, None

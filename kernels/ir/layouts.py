@@ -67,6 +67,19 @@ class View:
         return replace(plain, strides=strides, array=array) if decl.dimensions else plain
 
 
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The axes of a new array that lies as one with these strides does, without its gaps, from the outermost on: in
+    their own order where that is row-major but for axes of length 1 (NumPy's ``order="K"``).
+
+    >>> memory_order((3, 64), (1, 3)), memory_order((3, 64), (128, 2)), memory_order((1, 64), (1, 2))
+    ((1, 0), (0, 1), (0, 1))
+    """
+    long = [d for d, n in enumerate(shape) if n != 1]
+    if sorted(long, key=lambda d: (-abs(strides[d]), d)) == long:
+        return tuple(range(len(shape)))
+    return tuple(sorted(range(len(shape)), key=lambda d: (-abs(strides[d]), d)))
+
+
 @dataclass(frozen=True)
 class Placed:
     """One array that is read or written along the stream.

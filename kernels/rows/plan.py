@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from redalg.errors import RedalgError
-from redalg.kernels.ir.layouts import View, Walk, walk_of
+from redalg.kernels.ir.layouts import View, Walk, memory_order, walk_of
 from redalg.kernels.ir.program import STORAGE, Module, Program, Watch, result_key
 from redalg.kernels.ir.schedule import ALONE, Neighbours, Schedule, partial_sums
 from redalg.kernels.launch.driver import Geometry
@@ -84,11 +84,11 @@ def lying_alike(program: Program, views: Mapping[str, View], sizes: Mapping[str,
         if not r.keeps or like is None or like.name not in views:
             continue
         steps = dict(zip(like.axes, views[like.name].strides, strict=True))
-        inner = sorted(range(len(r.axes)), key=lambda d: (-abs(steps[r.axes[d]]), d))
-        if inner != sorted(inner):
-            shape = tuple(sizes[a] for a in r.axes)
-            packed = View.contiguous(tuple(shape[d] for d in inner)).strides
-            found[r.name] = View(shape, tuple(packed[inner.index(d)] for d in range(len(shape))))
+        shape = tuple(sizes[a] for a in r.axes)
+        order = memory_order(shape, [steps[a] for a in r.axes])
+        if order != tuple(range(len(shape))):
+            packed = View.contiguous(tuple(shape[d] for d in order)).strides
+            found[r.name] = View(shape, tuple(packed[order.index(d)] for d in range(len(shape))))
     return found
 
 
