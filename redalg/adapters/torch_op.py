@@ -354,11 +354,7 @@ class TorchOp(Registered):
         held = [a.detach() if a.requires_grad else a for a in arrays]
         pulled = held[len(held) - len(self.vjp.cotangents) :]
         of = [k for k in of if pulled[k].numel()]  # an output without elements has no share in a gradient
-        found = self._compiled.get(key := ("backward", *wanted, "of", *of))
-        if found is None:
-            vjp = self.vjp.of(_outputs(self.vjp, of))
-            found = self._compiled[key] = vjp, self._backward_plan(vjp, wanted)
-        vjp, plan = found
+        vjp, plan = self._planned_backward(wanted, of)
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
         values = dict(zip(self.vjp.forward.outputs, held[len(own) :], strict=False))
         if (other := vjp.without(values)) is not vjp:
@@ -371,6 +367,15 @@ class TorchOp(Registered):
                 value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
                 gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
         return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
+
+    def _planned_backward(self, wanted: Sequence[int], of: Sequence[int]) -> tuple[Vjp, list[Gradients]]:
+        """The gradients wanted of some outputs, and their plan, found once."""
+        assert self.vjp is not None
+        found = self._compiled.get(key := ("backward", *wanted, "of", *of))
+        if found is None:
+            vjp = self.vjp.of(_outputs(self.vjp, list(of)))
+            found = self._compiled[key] = vjp, self._backward_plan(vjp, wanted)
+        return found
 
     def _read_again(
         self, vjp: Vjp, own: Mapping[str, Any], values: Mapping[str, Any], pulled: Sequence[Any], wanted: Sequence[int]
