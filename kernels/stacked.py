@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import NamedTuple
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
@@ -31,22 +30,11 @@ LEAST = 64  # lines of stacked columns, at least: states take a small part of wh
 LEAST_BYTES = 1 << 22  # of an array: below, five launches cost a program more than they save the device
 WIDE = 1 << 9  # bytes of a line at least: so many lie side by side in a load of a warp
 
-
-class Counts(NamedTuple):
-    """How often what the model says of one kernel counts beside what it says of two steps.
-
-    By 38 cells that were measured both ways (H200, 2026-11-29; benchmarks/records/gpu_random_before_after.md): of
-    results of elements of 16 bits one kernel takes 0.41 to 3.2 times the prediction, 1.1 in the median, of float32 0.85
-    to 1.5 where lines begin inside of sectors and 0.77 to 1.03 elsewhere, of results of columns 0.67 to 1.2; two steps
-    0.73 to 1.2, 0.98 in the median.
-    """
-
-    narrow: float = 1.25
-    cut: float = 1.1
-    other: float = 0.8
-
-
-COUNTS = Counts()
+# How often what the model says of one kernel counts beside what it says of two steps, by 38 cells that were measured
+# both ways (H200, 2026-11-29; benchmarks/records/gpu_random_before_after.md): of results of elements of 16 bits one
+# kernel takes 0.41 to 3.2 times the prediction, 1.1 in the median, of float32 0.85 to 1.5 where lines begin inside of
+# sectors and 0.77 to 1.03 elsewhere, of results of columns 0.67 to 1.2; two steps 0.73 to 1.2, 0.98 in the median.
+NARROW, CUT, OTHER = 1.25, 1.1, 0.8
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,7 @@ class Lines:
 
     @property
     def left(self) -> int:
-        """Lines that are left beside them."""
+        """Lines that are left over."""
         return self.lines % self.stacked
 
     @property
@@ -99,9 +87,9 @@ def _counted(program: Program, lines: Lines) -> float:
     """How often the prediction of one kernel counts."""
     sizes = _sizes(program)
     if not program.keeps:
-        return COUNTS.other
+        return OTHER
     cut = any(lines.columns * size % SECTOR for size in sizes)
-    return COUNTS.narrow if max(sizes) <= 2 else COUNTS.cut if cut else COUNTS.other
+    return NARROW if max(sizes) <= 2 else CUT if cut else OTHER
 
 
 def _sizes(program: Program) -> list[int]:

@@ -302,9 +302,8 @@ class CudaRun(Shown):
     def _plan_of(self, call: Call) -> Planned:
         """The plan of a kind of call. Raises: RedalgError."""
         asked = call.deterministic, call.schedule
-        arrays = call.dtypes, call.views, call.target
-        how = {"library": call.library, "alike": call.alike}
-        return plan(call.form, *arrays, *asked, dump_after=self.dump_after, **how)  # type: ignore[arg-type]
+        arrays, library = (call.dtypes, call.views, call.target), call.library
+        return plan(call.form, *arrays, *asked, dump_after=self.dump_after, library=library, alike=call.alike)
 
     def _plan_after(self, number: int, call: Call) -> Planned | None:
         """The plan after so many that the device refused, if there is one."""

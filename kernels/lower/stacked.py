@@ -77,7 +77,7 @@ class Merging(OwnMonoid):
 
     @staticmethod
     def of(plan: Pass, parts: tuple[Part, ...], counted: bool) -> Merging:
-        """What parts begin with is said by the parts."""
+        """What parts begin with is said by the parts. It commutes, as a pass that is not ordered says (`laws`)."""
         return Merging(
             plan=plan,
             parts=parts,
