@@ -382,7 +382,7 @@ def _coarsened(case: Case, rows: int, coarsen: int, deterministic: bool) -> Iter
             yield from _kept_columns(case, threads, rows, coarsen)
             yield from _waiting_columns(case, threads, rows, coarsen)
             yield from _kept_splits(case, threads, rows, coarsen)
-        if threads == 1 and length <= 32:
+        if threads == 1 and length <= LARGEST_TILE:
             tile = tile_for(length, 1, 1) or 32
             yield Schedule(1, rows, 1, tile, resident=True, column=True, coarsen=coarsen)
         counts = split_counts(case, rows * coarsen, threads * 4, deterministic) if threads * rows >= 256 else []

@@ -294,6 +294,17 @@ def test_results_lie_as_operands_do(
         out = On((3, 64), at=BASE + (1 << 30))
         assert run(x=On((3, 64), strides=steps), out=out, **others) is out
         assert (launches[-1].kernel, *launches[-1].values) != (launches[-2].kernel, *launches[-2].values)
+        assert run(x=On((3, 64), strides=steps), **others).stride() == wanted and hits[-1]  # whatever `out` was before
+
+
+@pytest.mark.parametrize("name", ["softmax", "row weights"])
+def test_results_lie_as_operands_do_after_calls_with_out(name: str, launches: list[Launched], hits: list[bool]) -> None:
+    run, x = run_of(name), On((3, 64), strides=(1, 3))
+    others = {n: a for n, a in arrays_of(SPECS[name]).items() if n != "x"}
+    for _ in range(2):
+        run(x=x, out=On((3, 64), at=BASE + (1 << 30)), **others)
+    assert [run(x=x, **others).stride() for _ in range(3)] == [(1, 3)] * 3
+    assert hits == [False, True, True]
 
 
 def test_threads_have_arguments_of_their_own(launches: list[Launched], hits: list[bool]) -> None:
