@@ -41,6 +41,9 @@ TURNED = 7  # instructions per element of a result that turns in shared memory
 # twice the time.
 MAPPED, MAPPED_ALIGNED, MAPPED_MORE = 40, 64, 64
 SEVERAL_ROWS = 1.25  # of maps of rows that start anywhere, by blocks of several rows of more than a warp each
+# More time of memory where a warp has several rows that begin at different places of a vector, by vectors of a thread
+# beyond a few.
+PHASES, FEW_VECTORS = 0.15, 5
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
 
@@ -78,9 +81,15 @@ class _Model:
         self.spilled = max(0, short_of(case, s))
         self.blocks = -(-max(1, self.work.rows) // s.rows_per_block) * s.blocks_per_row
         self.per_sm = self._occupancy()
-        self.all_sms = self.target.multiprocessors * self.known.blocks.reached[s.cluster]
+        self.all_sms = self.target.multiprocessors * self.reached
         self.sms = min(self.all_sms, self.blocks)
         self.length = max(1, self.work.length)
+
+    @property
+    def reached(self) -> float:
+        """The part of the multiprocessors that clusters fill: what one of them leaves of a group of multiprocessors,
+        those beside it fill where several blocks fit one."""
+        return 1 - (1 - self.known.blocks.reached[self.s.cluster]) / self.per_sm
 
     def _limit(self) -> int:
         return min(MOST_REGISTERS, self.target.multiprocessor.registers // max(32, self.s.block))
@@ -233,7 +242,7 @@ class _Model:
     def slowed(self) -> float:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
-        found = (self.known.memory.single if self.single else 1.0) * self._mapping()
+        found = (self.known.memory.single if self.single else 1.0) * self._mapping() * self._phases()
         found *= self.known.memory.astride if s.column and self.walks == 1 and not s.resident and self.shifted else 1.0
         found *= self._turning() if s.column and self.case.turned else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
@@ -242,6 +251,18 @@ class _Model:
         if s.column and self.walks > 1 and not self.case.turned:
             found *= blocks.walked_twice * (1 + blocks.per_block * (self.live - 1))
         return found
+
+    def _phases(self) -> float:
+        """The same for threads with many vectors of rows that begin at different places of a vector, several to a warp:
+        what all rows share is read between the results, at other places for each of them."""
+        # LayerNorm of 44868x466 float32: 64 us by 8 threads, 50 by 16, 46 by 32; of 9580x393 16.0, 12.9 and 11.3; of
+        # 1005681x103, with 4 vectors a thread, 223 by 8 and 270 by 16. The choice among 28 cells takes 1.04 times the
+        # best, 1.06 without (H200, 2026-11-29).
+        s, common = self.s, any(r.held and not r.by_row for r in self.work.reads)
+        if not (s.peel and s.resident and common and self.work.writes and self.case.reduces):
+            return 1.0
+        rows, vectors = 32 // min(32, s.threads), s.tile // s.vector
+        return 1 + PHASES * ((rows - 1) * max(0, vectors - FEW_VECTORS)) ** 0.5
 
     def _mapping(self) -> float:
         """The same for maps, whose threads hold a tile of every array that is read: stores come late, and few threads
@@ -503,7 +524,7 @@ class _Model:
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
         # Logsumexp of a transposed 85x8148 float32 takes 4.7 us by clusters of 16, 8.0 said with 0.5 for columns, and 0
         # to 0.2 choose best among 116 cells (H200, 2026-11-28).
-        part = 0.5 * (self.waves() > 1) + 0.2 * s.column
+        part = 0.5 * (self.waves() > 1) / self.per_sm + 0.2 * s.column
         together = self.known.blocks.cluster_start * part
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
@@ -573,6 +594,9 @@ class _Model:
             held = self.per_sm * prefetch_bytes(self.work, s) / target.multiprocessor.shared
             known = self.known.cooperative
             moved *= known.copy * (1 + known.unfilled * max(0.0, 1 - held))
+        # Softmax of 141x74540 float16 takes 28 us by 132 blocks, of which nine have two rows (H200, 2026-11-29).
+        groups, at_once, rounds = self._rounds()
+        moved *= (rounds * at_once / groups) ** self.known.kept_splits.idle if rounds > 1 else 1.0
         return moved, self.waves() * self.prefetched_seconds()
 
     def kept_by_splits(self, memory: float) -> float:
@@ -690,10 +714,9 @@ class _Model:
         if s.staged and s.persistent:
             latency = self.waves() * self.staged_seconds()
             terms = (hypot(memory, latency), compute, loads)
-        alone = (
-            self.known.blocks.alone / self.per_sm if s.resident and s.blocks_per_row > 1 else 0.0
-        )  # while blocks wait, others fill the gaps
-        terms = (terms[0] * (1 + alone) / self.known.blocks.reached[s.cluster], *terms[1:])
+        # While blocks wait, others fill the gaps.
+        alone = self.known.blocks.alone / self.per_sm**2 if s.resident and s.blocks_per_row > 1 else 0.0
+        terms = (terms[0] * (1 + alone) / self.reached, *terms[1:])
         terms = tuple(x * self.slower() for x in terms)
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + self._met_last()
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.multiprocessor.threads)
