@@ -57,6 +57,23 @@ def test_it_is_refused_or_gives_the_definition(
     agree(form.spec, found, arrays, 1e-12)
 
 
+@examples(12)
+@given(st.sampled_from(["position", "softmax", "several", "two passes"]), st.integers(33, 64), st.sampled_from([1, 2]))
+def test_one_thread_holds_a_column_of_up_to_64_elements(name: str, length: int, coarsen: int) -> None:
+    schedule = Schedule(1, 64, 1, length, resident=True, column=True, exact=True, coarsen=coarsen)
+    rng, rows = np.random.default_rng(length), 6
+    drawn = {"x": np.asfortranarray(np.round(rng.normal(size=(rows, length)) * 2, 1)), "w": rng.normal(size=length)}
+    drawn["x"][0, 3:9], drawn["x"][1], drawn["x"][2, 5] = drawn["x"][0, 3], -1, 5e-324
+    form = FORMS[name]
+    arrays = {t.name: drawn[t.name] for t in form.spec.tensors}
+    try:
+        found, _, _ = run(form, arrays, schedule, rows)
+    except RedalgError as refused:
+        assert name == "softmax" and coarsen == 2 and "shared memory" in str(refused), refused  # of its results
+        return
+    agree(form.spec, found, arrays, 1e-12)
+
+
 def test_clusters_of_a_persistent_grid_write_once_all_blocks_have_begun() -> None:
     """Memory of a block that has not begun is not there; the emulator begins all at once."""
     fields = {"threads": 4, "rows": 32, "tile": 16, "resident": True, "column": True, "cluster": 2, "persistent": True}
