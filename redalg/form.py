@@ -315,10 +315,11 @@ class Form(Shown):
         "cuda" (a generated numba.cuda kernel, `redalg.kernels.cuda.run.CudaRun`); None takes the best that is there.
         `schedule` overrides the target's choice, `deterministic` fixes the order of every sum.
 
-        ``accuracy="compensated"``: kernels hold every sum of inexact numbers as a pair (TwoSum, products by TwoProduct;
-        `redalg.kernels.ir.compensated`), with |error| <= u·|S| + n²·u²·Σ|terms| of a sum S of n terms, u half a unit of
-        the dtype that is computed in, where no anchor moves (its factors round as they do without). Costs arithmetic
-        and no memory; by rows alone, neither on tensor cores nor on NumPy.
+        ``accuracy="compensated"``: kernels hold every sum of inexact numbers as a pair (sums and differences by TwoSum,
+        products by TwoProduct; `redalg.kernels.ir.compensated`), with |error| <= u·|S| + n²·u²·Σ|terms| of a sum S of n
+        terms, u half a unit of the dtype that is computed in, where no anchor moves (its factors, and averages of
+        tiles, round as they do without). Costs arithmetic and no memory; by rows alone, neither on tensor cores nor on
+        NumPy.
 
         `dump_after`: the name of a pass of `redalg.kernels.pipeline` (on a CPU, of `redalg.kernels.cpu_programs`),
         after which each kind of call prints what there is of its kernel, once.

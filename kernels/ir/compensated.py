@@ -55,15 +55,12 @@ def sum_of(a: Pair, b: Pair) -> Pair:
     return _call(SUM, a[0], b[0]), error
 
 
-def product_of(x: Node, y: Node) -> Pair:
-    """x·y as a pair."""
-    return _call(PRODUCT, x, y), _call(PRODUCT_ERROR, x, y)
-
-
-def scaled(factor: Node, a: Pair) -> Pair:
-    """A pair times a number."""
-    high, error = product_of(factor, a[0])
-    return high, _call(SUM, _call(PRODUCT, factor, a[1]), error)
+def product_of(a: Pair, b: Pair) -> Pair:
+    """The product of two pairs, but for that of their low parts."""
+    error = _call(PRODUCT_ERROR, a[0], b[0])
+    for high, low in ((a[0], b[1]), (b[0], a[1])):
+        error = error if low is ZERO else _call(SUM, _call(PRODUCT, high, low), error)
+    return _call(PRODUCT, a[0], b[0]), error
 
 
 def rounded(pair: Pair) -> Node:

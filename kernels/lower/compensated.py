@@ -1,21 +1,23 @@
 """Sums of a program held as pairs, where ``compile(accuracy="compensated")`` asks for that.
 
 Every sum of inexact numbers (folds over tiles, what moves them to other anchors, joins) becomes one of
-`redalg.kernels.ir.compensated`; a term that is a product of two numbers is added with its own rounding error. What
-reads a sum reads s + low, rounded once, and s alone where that is not finite: an infinite sum leaves no error but NaN.
-Factors of moving anchors (e^(A - A')) round as before, and so do averages.
+`redalg.kernels.ir.compensated`; a term that is a sum, a difference or a product of two numbers, or of such, is added
+with its own rounding error. What reads a sum reads s + low, rounded once, and s alone where that is not finite: an
+infinite sum leaves no error but NaN. Factors of moving anchors (e^(A - A')) round as before, and so do averages of
+tiles; a tile's own mean is its anchor and the mean of exact differences from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import reduce
 
 from redalg.errors import RedalgError
 from redalg.graph.masked import finite
 from redalg.graph.node import ZERO, Node, is_const, leaves, mul, state, substitute, walk, where
 from redalg.graph.operators import Sum
-from redalg.kernels.ir.compensated import COMPENSATED, LOW, Pair, product_of, rounded, scaled, sum_of
+from redalg.kernels.ir.compensated import COMPENSATED, LOW, Pair, product_of, rounded, sum_of
 from redalg.kernels.ir.kinds import Kinds, program_kinds
 from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step
 
@@ -78,7 +80,7 @@ class Pairs:
         if node.op == "mul" and sum(map(self.holds, node.args)) == 1:
             held = next(n for n in node.args if self.holds(n))
             factor = self.read(mul(*(n for n in node.args if n is not held)))
-            return scaled(factor, (held, self.low(held)))
+            return product_of((factor, ZERO), (held, self.low(held)))
         return self.read(node), ZERO
 
 
@@ -91,8 +93,10 @@ class PassPairs:
 
     def made(self) -> Pass:
         p, pairs = self.plan, self.pairs
-        for step in (*p.lift, *p.combine, *p.update):
-            self._learn(step)
+        steps = (*p.lift, *p.combine, *p.update)
+        guessed = {leaf.attr.name for s in steps if isinstance(s, Let) and s.guess for leaf in leaves(s.node, "state")}
+        for step in steps:
+            self._learn(step, guessed)
         for part in p.parts:
             if f"{part.name}_b" in pairs.names:
                 pairs.names[part.name] = part.name + LOW
@@ -106,10 +110,11 @@ class PassPairs:
             if part.name in self.pairs.names:
                 yield Part(part.name + LOW, "f", 0.0)
 
-    def _learn(self, step: Step) -> None:
+    def _learn(self, step: Step, guessed: Collection[str]) -> None:
+        """`guessed`: sums that only make anchors, for which every number near is as good: those stay plain."""
         found = step.folds if isinstance(step, Loop) else (step,) if isinstance(step, Join) else ()
         for f in found:
-            if isinstance(f.op, Sum) and self.kinds.names[f.names[0]] == "f":
+            if isinstance(f.op, Sum) and self.kinds.names[f.names[0]] == "f" and f.names[0] not in guessed:
                 if f.axes:
                     raise RedalgError(
                         f"accuracy='compensated' for the sums {f.names[0]!r} along {', '.join(f.axes)}",
@@ -144,12 +149,20 @@ class PassPairs:
         return Fold((fold.names[0], self.pairs.names[fold.names[0]]), COMPENSATED, self._term(bodies[0]))
 
     def _term(self, body: Node) -> Pair:
-        """A product of two numbers, and a square, with what rounding leaves out."""
-        if self.kinds.of(body) == "f":
-            if body.op == "mul" and len(body.args) == 2 and not any(map(is_const, body.args)):
-                return product_of(*body.args)
-            if body.op == "pow" and is_const(body.args[1]) and body.args[1].attr == 2:
-                return product_of(body.args[0], body.args[0])
+        """A product of two numbers, a square, and sums of such and of numbers (what is held about an anchor is a
+        difference), with what rounding leaves out."""
+        if self.kinds.of(body) != "f":
+            return body, ZERO
+        if body.op == "mul" and len(body.args) == 2 and not any(map(is_const, body.args)):
+            return product_of(*map(self._term, body.args))
+        if body.op == "pow" and is_const(body.args[1]) and body.args[1].attr == 2:
+            return product_of(*[self._term(body.args[0])] * 2)
+        if body.op == "add":
+            return reduce(sum_of, map(self._term, body.args))
+        if body.op == "where":
+            then, other = map(self._term, body.args[1:])
+            if (then[1], other[1]) != (ZERO, ZERO):
+                return where(body.args[0], then[0], other[0]), where(body.args[0], then[1], other[1])
         return body, ZERO
 
 

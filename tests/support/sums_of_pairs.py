@@ -11,8 +11,11 @@ TEXTS = {  # -> its terms at one row, exactly
     "sum": "return y = sum[j](x[i,j])",
     "product": "return y = sum[j](x[i,j]*w[j])",
     "squares": "return y = sum[j](x[i,j]**2)",
+    "differences": "return y = sum[j](x[i,j] - w[j])",
+    "products of differences": "return y = sum[j]((x[i,j] - w[j])*(x[i,j] + w[j]))",
     "chosen": "return y = sum[j](where(x[i,j] > w[j], x[i,j], 0)), n = sum[j](where(x[i,j] > w[j], 1, 0))",
 }
+MEANS = {"mean": "return y = mean[j](x[i,j])"}  # of rows that are one tile: tiles are averaged as without pairs
 
 
 def arrays(rng: np.random.Generator, rows: int, n: int, dtype: Any) -> dict[str, np.ndarray]:
@@ -32,6 +35,12 @@ def terms(name: str, x: np.ndarray, w: np.ndarray) -> list[Fraction]:
         return [p * q for p, q in zip(a, b, strict=True)]
     if name == "squares":
         return [p * p for p in a]
+    if name == "differences":
+        return [t for p, q in zip(a, b, strict=True) for t in (p, -q)]
+    if name == "products of differences":
+        return [(p - q) * (p + q) for p, q in zip(a, b, strict=True)]
+    if name == "mean":
+        return [p / len(a) for p in a]
     return [p for p, q in zip(a, b, strict=True) if name == "sum" or p > q]
 
 

@@ -12,19 +12,19 @@ import redalg as ra
 from redalg.errors import RedalgError
 from tests.support.forms import form_of, form_of_text
 from tests.support.sample import deep
-from tests.support.sums_of_pairs import TEXTS, arrays, excess
+from tests.support.sums_of_pairs import MEANS, TEXTS, arrays, excess
 
 LENGTHS = (0, 1, 2, 31, 127, 128, 129, 1003)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, *deep([np.float64])])
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", [*TEXTS, *MEANS])
 def test_within_the_bound_of_pairs(name: str, dtype: type) -> None:
-    form = form_of_text(TEXTS[name], "j")
+    form = form_of_text((TEXTS | MEANS)[name], "j")
     run, plain = form.compile("cpu", accuracy="compensated"), form.compile("cpu")
     rng = np.random.default_rng(3)
     broken = []
-    for n in LENGTHS:
+    for n in LENGTHS[name in MEANS :]:  # there is no mean of nothing
         given = arrays(rng, 3, n, dtype)
         used = {t.name: given[t.name] for t in form.spec.tensors}
         found, usual = run(**used), plain(**used)

@@ -26,4 +26,4 @@ def test_pairs_assemble(name: str, dtype: str) -> None:
     made = assemble(module, (9, 0))
     assert made.spill_stores == made.spill_loads == 0
     fused = ptx_of(module, (9, 0))[0].count("fma.rn.f")
-    assert (fused > 0) == (name in ("product", "squares"))
+    assert (fused > 0) == (name in ("product", "squares", "products of differences"))
