@@ -106,7 +106,10 @@ class Outer:
 
 
 def outers(program: Program, sizes: Mapping[str, int]) -> Iterable[Outer]:
-    """Ways to divide a program whose states lie along rows; wide ones also in areas of some columns each."""
+    """Ways to divide a program whose states lie along rows; wide ones also in areas of some columns each. There is
+    nothing to divide of a state, or of a stream, without elements."""
+    if not all(sizes[a] for a in (*program.rows, *program.stream)):
+        return
     for axes in combinations(program.rows, 2):
         try:
             found = outer(program, axes, sizes)

@@ -28,6 +28,7 @@ SPECS = {
         None,
     ),
     "two axes": ("tensors x[i,c,d], w[c,d]; return T = sum[c,d](x[i,c,d]), n = sum[c,d](w[c,d])", None),
+    "states along two axes": ("return C = cov[j](x[j,a], y[j,b]), P = sum[j](x[j,a]*y[j,b]), n = sum[j](y[j,b])", "j"),
 }
 
 

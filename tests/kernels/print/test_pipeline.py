@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,10 +14,14 @@ import redalg as ra
 from redalg.errors import RedalgError
 from redalg.explore import kernel
 from redalg.kernels import cpu_programs, pipeline
+from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program
 from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.pipeline import NAMES
 from redalg.kernels.programs import BrokenPass, Pass
+from redalg.kernels.schedule.target import H200
+from tests.kernels.cpu.test_axes_of_nothing import SPECS
+from tests.support.forms import form_of_text
 from tests.support.modules import SOURCES, tree
 from tests.support.sample import deep
 
@@ -28,6 +33,16 @@ def printed(name: str, dump_after: str | None = None, schedule: str | None = Non
     form = ra.derive_incremental(ra.catalog[name], max_passes=2)
     sizes = {a: SIZES.get(a, 64) for t in form.spec.tensors for a in t.axes}
     return kernel(form, sizes, "H200", "bfloat16", schedule, dump_after=dump_after).source
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_calls_of_no_elements_are_planned(name: str) -> None:
+    form = form_of_text(*SPECS[name])
+    for none in [*combinations(form.spec.axes, 1), *combinations(form.spec.axes, 2)]:
+        views = {t.name: View.contiguous(tuple(0 if a in none else 64 for a in t.axes)) for t in form.spec.tensors}
+        for dtype in ("float32", "bfloat16"):
+            made = pipeline.plan(form, dict.fromkeys(views, dtype), views, H200)
+            assert {r.name for r in made.program.results} == {*form.spec.outputs}, none
 
 
 def test_a_name_stands_for_one_pass_of_a_list() -> None:
