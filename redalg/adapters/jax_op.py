@@ -241,7 +241,8 @@ class _Pulled:
         if spec not in self._others:
             specs, seen = vjp.instead(spec)
             lengths = vjp.without_saved.lengths if specs else {}
-            self._others[spec] = Unsaved(specs, seen) if specs else None, lengths
+            unsaved = Unsaved(specs, seen, (), vjp.rounds(spec), vjp.hides(spec)) if specs else None
+            self._others[spec] = unsaved, lengths
         return self._others[spec]
 
     def differentiable(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> tuple[Any, ...]:
@@ -310,9 +311,10 @@ class _Call:
         ]
 
     def _found(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = self.unsaved.found(given) if self.unsaved else None
-        if found is None:
-            found = self._run(**{n: a for n, a in given.items() if n in self.names})
+        def run() -> Any:
+            return self._run(**{n: a for n, a in given.items() if n in self.names})
+
+        found = self.unsaved.found(given, run) if self.unsaved else run()
         return found if isinstance(found, dict) else dict.fromkeys(self.form.spec.outputs, found)
 
     @cached_property

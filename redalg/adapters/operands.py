@@ -14,7 +14,7 @@ from redalg.engine.passes import ASSUMPTIONS
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp, assumed
-from redalg.gradients.lost import Watched, is_lost
+from redalg.gradients.lost import Watched, any_nan, is_lost
 from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
 from redalg.graph import node as g
 from redalg.graph.masked import new_axes
@@ -25,6 +25,7 @@ from redalg.laws.batch import free_axis, over
 from redalg.laws.laws import InternalError
 from redalg.numeric.binding import with_readings
 from redalg.run import OnHost
+from redalg.streaming import repeats
 
 
 def own_tensors(spec: Spec) -> list[Decl]:
@@ -160,19 +161,37 @@ class Unsaved:
     their dtype does not hold. Derived when the first such call comes.
 
     `seen`: the tensors that are such values. `mapped`: names of tensors that have one more axis, for each map.
+    `rounds`, `hides`: as `redalg.gradients.calls.Vjp` says of the spec.
     """
 
-    def __init__(self, specs: Sequence[Spec], seen: Sequence[Watched], mapped: Sequence[Collection[str]] = ()) -> None:
-        self.specs, self.seen, self.mapped = specs, seen, mapped
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        seen: Sequence[Watched],
+        mapped: Sequence[Collection[str]] = (),
+        rounds: bool = False,
+        hides: bool = False,
+    ) -> None:
+        self.specs, self.seen, self.mapped, self.rounds, self.hides = specs, seen, mapped, rounds, hides
         self.tensors = list({d.name: d for spec in specs for d in own_tensors(spec)}.values())
 
     def over(self, names: Collection[str]) -> Unsaved:
-        return Unsaved(self.specs, self.seen, (*self.mapped, names))
+        return Unsaved(self.specs, self.seen, (*self.mapped, names), self.rounds, self.hides)
 
-    def found(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The gradients by name; None where every value is one of its dtype, and where these have no form."""
-        if not is_lost(self.seen, given):
-            return None
+    def found(self, given: Mapping[str, Any], call: Callable[[], Any]) -> Any:
+        """What the call in whose place these stand gives, or these by name, if they have a form: where a saved value is
+        none of its dtype, and where what the call gave is not the gradient (`redalg.gradients.calls.Vjp.after`)."""
+        made = self._made(given) if is_lost(self.seen, given) else None
+        if made is not None:
+            return made
+        with repeats() as wider:
+            found = call()
+        values = found.values() if isinstance(found, dict) else (found,)
+        again = wider and self.rounds or self.hides and any_nan(values)
+        made = self._made(given) if again else None
+        return found if made is None else made
+
+    def _made(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         made: dict[str, Any] = {}
         try:
             for form, run in self._runs:

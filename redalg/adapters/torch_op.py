@@ -58,6 +58,7 @@ from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
 from redalg.numeric.dtypes import output_flows
+from redalg.streaming import repeats
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -360,12 +361,15 @@ class TorchOp(Registered):
         if (other := vjp.without(values)) is not vjp:
             return self._read_again(other, own, values, pulled, wanted)
         gradients: dict[str, Any] = {}
-        for form, read, made in plan:
-            found = self._run(form, {name: held[at] for name, at in read})
-            for name, tensor, whole in made:
-                value, like = found[name] if isinstance(found, dict) else found, own[tensor]
-                value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
-                gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
+        with repeats() as wider:
+            for form, read, made in plan:
+                found = self._run(form, {name: held[at] for name, at in read})
+                for name, tensor, whole in made:
+                    value, like = found[name] if isinstance(found, dict) else found, own[tensor]
+                    value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
+                    gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
+        if (other := vjp.after(wider, gradients.values())) is not vjp:
+            return self._read_again(other, own, values, pulled, wanted)
         return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
 
     def _planned_backward(self, wanted: Sequence[int], of: Sequence[int]) -> tuple[Vjp, list[Gradients]]:

@@ -21,7 +21,7 @@ from redalg.gradients.certificate import FORWARD, REVERSE, Stated, certified
 from redalg.gradients.choice import Weighed, left_out
 from redalg.gradients.empty import vanishes
 from redalg.gradients.invariance import detached, restored
-from redalg.gradients.lost import Watched, is_lost, watched
+from redalg.gradients.lost import Watched, any_nan, is_hidden, is_lost, is_rounded, watched
 from redalg.gradients.readings import along, readings
 from redalg.gradients.refusals import ASSUMPTIONS
 from redalg.gradients.reverse import adjoints
@@ -40,6 +40,7 @@ from redalg.numeric.binding import bind, with_readings
 from redalg.numeric.windows import folded
 from redalg.proofs.derivatives.document import Derivative
 from redalg.run import OnHost
+from redalg.streaming import repeats
 
 DISCRETE = frozenset({"bool", "integer", "complex"})
 Names = str | Iterable[str] | None
@@ -332,7 +333,7 @@ class Vjp(_Derivative):
         if wanted not in self._some:
             part, saved = copy.copy(self), {s.name for s in self._saved}
             part.__dict__ |= {"forms": self.forms, "_prepared": self._prepared, "_units": {}}
-            for cached in ("certificate", "_watched"):
+            for cached in ("certificate", "_watched", "_rounds", "_hides"):
                 part.__dict__.pop(cached, None)
             part.cotangents = {n: t for n, t in self.cotangents.items() if n in wanted}
             nodes = part._gradients(saved.__contains__)
@@ -361,8 +362,36 @@ class Vjp(_Derivative):
     def without(self, values: Mapping[str, Any]) -> Vjp:
         """These gradients, or those that read nothing saved where one of the values, on the host, is none that its
         dtype holds (a sum of squares beyond the largest float) and the others have a form."""
-        if not is_lost(self._watched, values):
-            return self
+        return self._derived_unsaved() if is_lost(self._watched, values) else self
+
+    def after(self, wider: Collection[bool], found: Iterable[Any]) -> Vjp:
+        """These gradients; those that read nothing saved where what these `found` is not theirs: a call was repeated in
+        wider floats (one True each time), in which exponents are others than those that saved values are of, or there
+        is a NaN beside an output that hides a stage value."""
+        again = wider and self._rounds or self._hides and any_nan(found)
+        return self._derived_unsaved() if again else self
+
+    @cached_property
+    def _rounds(self) -> bool:
+        return any(map(self.rounds, set(self.specs.values())))
+
+    @cached_property
+    def _hides(self) -> bool:
+        return any(map(self.hides, set(self.specs.values())))
+
+    def rounds(self, spec: Spec) -> bool:
+        """Whether exponents of one of the specs take saved values away from what is rounded."""
+        saved = {s.leaf for s in self._saved}
+        return any(is_rounded(node, saved) for node in spec.outputs.values())
+
+    def hides(self, spec: Spec) -> bool:
+        """Whether one of the specs reads an output whose slope hides infinities, and not the stage values of it."""
+        reduced = self._stages.reduced
+        own = {s.leaf: s.node for s in self._saved if s.name in self.spec.outputs and s.leaf.axes.isdisjoint(reduced)}
+        return any(is_hidden(node, own) for node in spec.outputs.values())
+
+    def _derived_unsaved(self) -> Vjp:
+        """The gradients that read nothing saved where they have a form, else these."""
         other = self.without_saved
         try:
             all(map(other.forms.__getitem__, set(other.specs.values())))
@@ -427,10 +456,18 @@ class Vjp(_Derivative):
 
         read = _read_by(self.forward, arrays)
         values = _by_name(self.forward, run(self.forms[self.forward], read))
+
+        def pulled(own: Vjp) -> dict[str, Any]:
+            known = values
+            if not values.keys() >= set(own.saved_tensors.values()):  # lengths of axes
+                known = values | _by_name(own.forward, run(own.forms[own.forward], _read_by(own.forward, arrays)))
+            return own._pulled(arrays, known, cotangents, run, list(self.wrt), own.together(self.wrt))
+
         own = self.of(n for n, value in cotangents.items() if prod(np.shape(value))).without(values)
-        if not values.keys() >= set(own.saved_tensors.values()):  # lengths of axes
-            values |= _by_name(own.forward, run(own.forms[own.forward], _read_by(own.forward, arrays)))
-        found = own._pulled(arrays, values, cotangents, run, list(self.wrt), own.together(self.wrt))
+        with repeats() as wider:
+            found = pulled(own)
+        if (other := own.after(wider, found.values())) is not own:
+            found = pulled(other)
         return found | {n: folded(self.wrt[n], found[n], shape) for n, shape in shapes.items()}
 
     @property

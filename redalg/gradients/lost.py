@@ -16,7 +16,7 @@ import numpy as np
 from redalg.algebra.signs import ZERO, Signs
 from redalg.gradients.saved import Saved
 from redalg.graph import node as g
-from redalg.graph.functions import POLES
+from redalg.graph.functions import FUNCTIONS, POLES
 from redalg.graph.node import Node
 from redalg.numeric.array_origin import NARROW_ONLY, origin_of, to_numpy
 
@@ -53,6 +53,56 @@ def watched(
     )
 
 
+def is_rounded(root: Node, saved: Collection[Node]) -> bool:
+    """Whether an exponent takes a saved value away from what is computed of elements: in wider floats than those of
+    the forward pass that is another number, by the rounding of a large one, and weights do not add up to 1."""
+    for n in g.walk(root):
+        if n.op not in ("exp", "expm1"):
+            continue
+        for part in g.walk(n.args[0]):
+            terms = part.args if part.op == "add" else ()
+            taken = [t for t in terms if any(leaf in saved for leaf in g.leaves(t))]
+            if taken and any(t.op != "tensor" and t not in taken for t in terms):
+                return True
+    return False
+
+
+def is_hidden(root: Node, outputs: Mapping[Node, Node]) -> bool:
+    """Whether a gradient may be 0·∞ because of an output (leaf -> node) that it reads in the place of stage values: at
+    an end of a tanh, a sigmoid or an exponential its slope is 0, whatever infinity of elements stands beside it."""
+    read = {leaf for leaf in g.leaves(root) if leaf in outputs and _flattens(outputs[leaf])}
+    return bool(read) and any(_outgrows(n) and not read.issuperset(g.leaves(n)) for n in g.walk(root))
+
+
+def _flattens(node: Node) -> bool:
+    """Whether a function's slope is computed of its value, and 0 where that is the limit at an infinity."""
+    row = FUNCTIONS.get(node.op)
+    return row is not None and "y" in row.derivative and any(map(isfinite, row.limits))
+
+
+def _outgrows(n: Node) -> bool:
+    """Whether numbers are taken to others far larger: by an exponential, or a power."""
+    if n.op == "pow":
+        return n.args[1].op != "const" or abs(n.args[1].attr) > 1
+    row = FUNCTIONS.get(n.op)
+    return n.op == "exp" or row is not None and bool(row.exponential) and not all(map(isfinite, row.limits))
+
+
+def any_nan(values: Iterable[Any]) -> bool:
+    """Whether one of the arrays, on the host, has a NaN."""
+    return any(_has_nan(value) for value in values)
+
+
+def _has_nan(value: Any) -> bool:
+    place = origin_of(value)
+    if place is not None and place.device != "cpu":
+        return False
+    array = to_numpy(value)
+    if array.dtype.name in NARROW_ONLY:
+        array = array.astype(np.float32)
+    return array.dtype.kind == "f" and bool(np.isnan(array).any())
+
+
 def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
     """Whether one of the values, on the host, is infinite or NaN, or next to a pole too small for its dtype.
 
@@ -84,4 +134,4 @@ def _is_whole(exponent: Node) -> bool:
     return exponent.op == "const" and exponent.attr >= 0 and exponent.attr.denominator == 1
 
 
-__all__ = ["Watched", "is_lost", "watched"]
+__all__ = ["Watched", "any_nan", "is_hidden", "is_lost", "is_rounded", "watched"]

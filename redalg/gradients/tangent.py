@@ -37,6 +37,8 @@ def _tangent(n: Node, found: Mapping[Node, Node], where: str, assume: Collection
     check_differentiable(n, where, assume)
     if n.op == "where":
         return g.where(n.args[0], found[n.args[1]], found[n.args[2]])
+    if n.op == "relu" and not expanded:  # which selects, as `where` does
+        return g.where(g.compare("lt", g.ZERO, n.args[0]), found[n.args[0]], g.ZERO)
     if n.op == "cast":
         return found[n.args[0]]
     if n.op == "reduce":

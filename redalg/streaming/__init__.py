@@ -2,5 +2,6 @@
 
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.run import run_numpy, run_wide
+from redalg.streaming.state import repeats
 
-__all__ = ["Accumulator", "run_numpy", "run_wide"]
+__all__ = ["Accumulator", "repeats", "run_numpy", "run_wide"]

@@ -15,7 +15,7 @@ from redalg.numeric.integers import magnitude
 from redalg.numeric.reductions import reduced
 from redalg.streaming.machine import Machine
 from redalg.streaming.program import start_name
-from redalg.streaming.state import State, narrow, widen
+from redalg.streaming.state import State, narrow, repeated, widen
 from redalg.streaming.tapes.join import Overflow, all_finite
 from redalg.streaming.tapes.tape import Array, Runs
 
@@ -123,6 +123,7 @@ class Engine:
                 return self._combined(self.program, a, b, self.widens)
             except Overflow:
                 pass
+        repeated()
         merged = self._combined(self.wide, widen(a), widen(b), careful=False)
         return narrow(replace(merged, kept=a.kept or b.kept), self.program.real)
 
@@ -149,6 +150,7 @@ class Engine:
             return replace(found, wide=floats, kept=floats)
         found, left = self.noted(lambda: self._lift(self.program, block, wide=False))
         if self.widens and (left or self._overflows(found, block)):
+            repeated()
             return narrow(self._lift(self.wide, block, wide=True), self.program.real)
         return found
 

@@ -17,6 +17,7 @@ from redalg.streaming.machine import Machine, array_kind, machine_for
 from redalg.streaming.masked import with_masked
 from redalg.streaming.results import real_dtype
 from redalg.streaming.snapshot import Snapshot, new_axes
+from redalg.streaming.state import repeated
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -44,6 +45,7 @@ def run_wide(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     >>> run_wide(form, {"x": np.float32([3e-30, 4e-30])})
     {'y': array(3.5714287e-30, dtype=float32)}
     """
+    repeated()
     return _streamed(form, with_readings(form.spec.tensors, arrays), False, Wide)
 
 

@@ -7,7 +7,9 @@ new one, which is what makes `update` and `merge` atomic. The identity is `None`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -81,6 +83,27 @@ def wider(dtype: np.dtype) -> np.dtype | None:
     return found
 
 
+_repeats: ContextVar[list[bool] | None] = ContextVar("repeats", default=None)
+
+
+@contextmanager
+def repeats() -> Iterator[list[bool]]:
+    """What is repeated in wider floats inside, one True each time: there elements are others by their rounding."""
+    found: list[bool] = []
+    token = _repeats.set(found)
+    try:
+        yield found
+    finally:
+        _repeats.reset(token)
+
+
+def repeated() -> None:
+    """Say that something is computed in wider floats than its arrays have."""
+    found = _repeats.get()
+    if found is not None:
+        found.append(True)
+
+
 def widen(s: State) -> State:
     if s.wide:
         return s
@@ -97,7 +120,10 @@ def in_range(state: State, own: Own, wide: Callable[[], Own | None], compute: Ca
         if not noted:
             return found
     more = wide()
-    return compute(own, state) if more is None else compute(more, widen(state))
+    if more is None:
+        return compute(own, state)
+    repeated()
+    return compute(more, widen(state))
 
 
 def fitting(x: Array, real: np.dtype) -> Array:

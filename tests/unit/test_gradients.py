@@ -127,6 +127,15 @@ ATTENTION = (
 )
 
 
+@pytest.mark.parametrize("hidden", ["exp(20*x[j])", "1/(x[j] - 1)", "log(x[j] - 1)"])
+def test_tangents_of_what_relu_leaves_out_are_0_however_steep(hidden: str) -> None:
+    """relu selects, forward as backward: 0 times the infinity that is left out would be NaN."""
+    x = np.array([1.0, 1000.0])
+    spec = ra.parse(f"return z = relu(0 - sum[j](abs({hidden})))")
+    assert spec.jvp()(x=x, tangents={"x": np.ones(2)}, target="numpy")["z"] == 0
+    assert not spec.vjp()(x=x, cotangents={"z": np.float64(1)}, target="numpy")["x"].any()
+
+
 def test_rows_without_a_valid_element_pass_nothing_on() -> None:
     rng = np.random.default_rng(1)
     q, k, v = (rng.normal(size=(3, 2)) for _ in range(3))

@@ -65,3 +65,72 @@ def test_rows_that_are_filled_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     ok, x = np.array([[False, False], [True, True]]), np.array([[1.0, 2.0], [1.0, 2.0]])
     found = spec.vjp(given="all")(x=x, ok=ok, cotangents={"y": np.ones(2)}, target="numpy")["x"]
     assert np.isfinite(found).all() and not found[0].any()
+
+
+HIDING = {  # an output whose slope is 0 where what it hides is infinite: 1 - y², y - y², y
+    "tanh": "return y = tanh(sum[j](exp(x[i,j])))",
+    "sigmoid": "return y = sigmoid(sum[j](exp(x[i,j])*w[i]))",
+    "exp": "return y = exp(-sum[j](x[i,j]**2*exp(x[i,j])))",
+    "cosh": "return y = tanh(mean[j](cosh(x[i,j])))",
+    "power": "return y = exp(-sum[j](abs(x[i,j])**25))",
+    "both": "u = tanh(sum[j](exp(x[i,j]))); return y = u, z = w[i]*sum[j](x[i,j])",
+}
+
+
+def of_hidden(name: str, dtype: type, top: float, target: str) -> dict[str, np.ndarray]:
+    spec = ra.parse(HIDING[name])
+    given = {"x": np.array([[top, 1.0, top], [-1.0, 0.5, -2.0]], dtype), "w": np.array([1.0, 1.0], dtype)}
+    given = {d.name: given[d.name] for d in spec.tensors}
+    return spec.vjp()(**given, cotangents=dict.fromkeys(spec.outputs, np.ones(2, dtype)), target=target)
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_a_slope_of_0_beside_what_overflows_is_0(name: str) -> None:
+    assert_hidden(name, "numpy")
+
+
+def assert_hidden(name: str, target: str) -> None:
+    """In float32 the exponentials are infinite and not in float64; the first row's gradient underflows in both."""
+    want = of_hidden(name, np.float64, 100.0, "numpy")
+    for n, value in of_hidden(name, np.float32, 100.0, target).items():
+        np.testing.assert_allclose(value, want[n], 1e-5, 1e-30)
+
+
+def test_so_it_is_beyond_float64() -> None:
+    assert not of_hidden("tanh", np.float64, 1000.0, "numpy")["x"][0].any()
+
+
+WEIGHTS = {  # softmax of what is rounded, with gradients of what its elements are made of
+    "quotients": "return y = softmax[j](x[i,j]/c[i])",
+    "products": "return y = softmax[j](x[i,j]*c[i])",
+    "squares": "return y = softmax[j](x[i,j]*x[i,j]/100000*c[i])",
+    "contractions": "u = sum[d](x[i,j]*v[j,d])/c[i]; m = max[j](u); return y = exp(u - m)/sum[j](exp(u - m))",
+}
+
+
+def weights_case(name: str) -> tuple[ra.Spec, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Rows near 10^5 and their cotangents, in float32."""
+    spec, rng = ra.parse(WEIGHTS[name]), np.random.default_rng(len(name))
+    v = np.ones((6, 1))
+    given = {"x": 1e5 + rng.uniform(0, 2, (3, 6)), "c": np.array([0.387, 1.3, 0.71]), "v": v}
+    arrays = {d.name: given[d.name].astype(np.float32) for d in spec.tensors}
+    shapes = {n: [3, 6][: len(axes)] for n, axes in spec.output_axes.items()}
+    return spec, arrays, {n: rng.standard_normal(shape).astype(np.float32) for n, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_add_up_to_1_where_a_call_is_repeated_in_wider_floats(name: str) -> None:
+    """The exponential of a row leaves float32, and what is saved of it was rounded there."""
+    spec, arrays, cotangents = weights_case(name)
+    assert_weighed(spec, arrays, cotangents, spec.vjp()(**arrays, cotangents=cotangents, target="numpy"))
+
+
+def assert_weighed(
+    spec: ra.Spec, arrays: dict[str, np.ndarray], cotangents: dict[str, np.ndarray], found: dict[str, np.ndarray]
+) -> None:
+    """Beside gradients in float64: off by the rounding of elements and exponents near 10^5."""
+    wide = {n: a.astype(float) for n, a in arrays.items()}
+    want = spec.vjp()(**wide, cotangents={n: a.astype(float) for n, a in cotangents.items()}, target="numpy")
+    for n in want:
+        size = 20 * np.abs(want["x"]).max() if n == "c" else np.abs(want[n]).max()
+        assert (np.abs(np.asarray(found[n]) - want[n]) <= 0.05 * size).all(), (n, found[n], want[n])

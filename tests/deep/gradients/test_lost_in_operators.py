@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from tests.unit.test_lost_values import ROWS, SCALES, STAGES, gradients
+from tests.unit.test_lost_values import (
+    HIDING,
+    ROWS,
+    SCALES,
+    STAGES,
+    WEIGHTS,
+    assert_hidden,
+    assert_weighed,
+    gradients,
+    of_hidden,
+    weights_case,
+)
 
 MASKED = "tensors x[i,j], v[i,j], w[i], n[i] integer; u = where(index[j] < n[i], x[i,j], -oo);"
 MASKED += "return y = sum[j](exp(u - max[j](u))*v[i,j])*w[i]*size[j]"
@@ -89,3 +100,40 @@ def test_outputs_without_elements_have_no_share() -> None:
     for which in ([0], [0, 1]):
         found = jax.grad(lambda w, which=which: sum(form.jax()(x, w)[k].sum() for k in which))(w)
         assert found.tolist() == [2.0 * len(which) - 2] * 2
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_hidden_infinities_of_kernels(name: str) -> None:
+    assert_hidden(name, "cpu")
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_of_kernels(name: str) -> None:
+    spec, arrays, cotangents = weights_case(name)
+    assert_weighed(spec, arrays, cotangents, spec.vjp()(**arrays, cotangents=cotangents, target="cpu"))
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_of_operators(name: str) -> None:
+    """They add up to 1 where a row's exponential leaves float32, in PyTorch and JAX, too."""
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    spec, arrays, cotangents = weights_case(name)
+    form = ra.derive_incremental(spec, axis="j")
+    given = [torch.tensor(a, requires_grad=True) for a in arrays.values()]
+    y = form.torch_op(f"lost::weights_{name}")(*given)
+    by_torch = torch.autograd.grad(y, given, torch.tensor(cotangents["y"]))
+    assert_weighed(spec, arrays, cotangents, dict(zip(arrays, map(np.asarray, by_torch), strict=True)))
+    op, names = form.jax(), tuple(range(len(arrays)))
+    by_jax = jax.grad(lambda *own: (op(*own) * cotangents["y"]).sum(), names)(*arrays.values())
+    assert_weighed(spec, arrays, cotangents, dict(zip(arrays, map(np.asarray, by_jax), strict=True)))
+
+
+@pytest.mark.parametrize("name", ["tanh", "exp"])
+def test_hidden_infinities_of_operators(name: str) -> None:
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    form = ra.derive_incremental(ra.parse(HIDING[name]))
+    x, want = np.array([[100, 1, 100], [-1, 0.5, -2]], np.float32), of_hidden(name, np.float64, 100.0, "numpy")["x"]
+    given = torch.tensor(x, requires_grad=True)
+    (by_torch,) = torch.autograd.grad(form.torch_op(f"lost::hidden_{name}")(given).sum(), [given])
+    np.testing.assert_allclose(by_torch, want, 1e-5, 1e-30)
+    np.testing.assert_allclose(jax.grad(lambda x: form.jax()(x).sum())(x), want, 1e-5, 1e-30)
