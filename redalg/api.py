@@ -24,7 +24,7 @@ from redalg.algebra.work import (
     spend,
 )
 from redalg.certify.export import unstated
-from redalg.certify.refusal import unneeded
+from redalg.certify.refusal import unneeded, unproved
 from redalg.engine.draft import Obstacle
 from redalg.engine.parts import Part, Parts
 from redalg.engine.passes import Planner
@@ -99,18 +99,26 @@ def derive_incremental(
 
 
 def _needed(refusal: NotDecomposable) -> RedalgError:
-    """The refusal, where an output is shown to need the refused stage."""
-    missing = unneeded(refusal)
-    if not missing:
-        return refusal
-    return Undecided(
-        refusal.what,
-        refusal.where,
-        f"{refusal.reason}; {refusal.stage} has no form, and no output is shown to need it: {missing}",
-        f"write the outputs without it, or {refusal.fix}",
-        stage=refusal.stage,
-        missing=f"whether an output needs {refusal.stage}: {missing}",
-    )
+    """The refusal, where its witness is proved and an output is shown to need the refused stage."""
+    if missing := unneeded(refusal):
+        return Undecided(
+            refusal.what,
+            refusal.where,
+            f"{refusal.reason}; {refusal.stage} has no form, and no output is shown to need it: {missing}",
+            f"write the outputs without it, or {refusal.fix}",
+            stage=refusal.stage,
+            missing=f"whether an output needs {refusal.stage}: {missing}",
+        )
+    if missing := unproved(refusal):
+        return Undecided(
+            refusal.what,
+            refusal.where,
+            f"{refusal.reason}; a witness was found, and not proved: {missing}",
+            refusal.fix,
+            stage=refusal.stage,
+            missing=f"a proof of the witness against {refusal.stage}: {missing}",
+        )
+    return refusal
 
 
 def _guarded(spec: Spec, planned: Planned) -> Form:

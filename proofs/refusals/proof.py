@@ -36,7 +36,7 @@ from redalg.proofs.refusals.evidence import Array, Entry, Evidence, broken
 from redalg.proofs.refusals.rank import LONGEST, regular, regular_rational
 from redalg.proofs.refusals.stages import shown, surviving
 
-PRECISIONS = (256, 700, 2000, 6000)
+PRECISIONS = (256, 420, 700, 2000, 6000)  # entries are stated to 100 digits, 333 bits
 BUDGET = 400_000  # evaluations per stream
 STEPS = 1_500_000  # of work for all precisions together (`redalg.proofs.document.work`)
 
@@ -59,12 +59,17 @@ class Refuted(Shown):
 
 def refuted(r: Evidence) -> Refuted:
     """The claim of the certificate, proved. Raises: CertificateError naming the place where it fails."""
+    prove_rank(r)
+    return Refuted(r.excluded_slots, _scope(r), shown(r.stage), _survives(r))
+
+
+def prove_rank(r: Evidence) -> None:
+    """Recompute the matrix, and prove that its rank is full, within a budget of work. Raises: CertificateError."""
     try:
         with metered(STEPS):
             _prove(r)
     except Exhausted as e:
         raise broken("the proof of full rank", "matrix", str(e)) from None
-    return Refuted(r.excluded_slots, _scope(r), shown(r.stage), _survives(r))
 
 
 def _prove(r: Evidence) -> None:

@@ -12,6 +12,7 @@ from redalg.errors import CertificateError, NotDecomposable
 from redalg.graph.node import Node, walk
 from redalg.proofs.document.document import Document
 from redalg.proofs.refusals.document import Refusal
+from redalg.proofs.refusals.proof import prove_rank
 from redalg.proofs.refusals.stages import surviving
 
 if TYPE_CHECKING:
@@ -43,11 +44,26 @@ def unneeded(verdict: NotDecomposable) -> str:
     """
     if verdict.witness is None or verdict.refuted is None or verdict.witness.kind == "jacobian":
         return ""
+    needing, missing = surviving(_rewritten(verdict, replace(verdict.witness, matrix=())))  # which is not read there
+    return "" if needing else missing
+
+
+def unproved(verdict: NotDecomposable) -> str:
+    """Why the witness is not proved by what shares no code with the search for it; nothing where it is."""
+    if verdict.witness is None or verdict.refuted is None:
+        return ""
+    try:
+        prove_rank(_rewritten(verdict, verdict.witness))
+    except CertificateError as e:
+        return f"{e.what}: {e.why}"
+    return ""
+
+
+def _rewritten(verdict: NotDecomposable, w: Witness) -> Refusal:
     spec, node, outputs = verdict.refuted
     if node not in set(walk(*spec.outputs.values())):
         spec = type(spec).from_nodes(dict(zip(spec.outputs, outputs, strict=True)), empty=dict(spec.empty))
-    needing, missing = surviving(exported(spec, node, replace(verdict.witness, matrix=())))  # which is not read there
-    return "" if needing else missing
+    return exported(spec, node, w)
 
 
 def exported(spec: Spec, node: Node, w: Witness) -> Refusal:

@@ -53,3 +53,20 @@ def test_every_axis_that_could_be_streamed_is_suggested(text: str) -> None:
     assert len(suggested) > 1
     for axis in suggested:
         assert ra.derive_incremental(ra.parse(text), axis=axis).plan.axis == (axis,)
+
+
+def powers(size: int) -> str:
+    terms = " + ".join(f"x[j]**{k}*tanh(m)**{k}" for k in range(size))
+    return f"m = mean[j](x[j]); return y = sum[j](abs(x[j] - m)*({terms}))"
+
+
+@pytest.mark.parametrize("steps", [400_000, 40_000])
+def test_a_refusal_is_one_whose_certificate_holds(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the budget of work that a certificate may take: what needs more is undecided, and says so."""
+    monkeypatch.setattr("redalg.proofs.refusals.proof.STEPS", steps)
+    verdict = ra.verdict(ra.parse(powers(3)))
+    if isinstance(verdict, ra.NotDecomposable):
+        assert verdict.certificate.verify().excluded_slots == len(verdict.witness.points)
+    else:
+        assert steps == 40_000
+        assert "a proof of the witness against stage2" in verdict.missing and f"{steps} steps of" in verdict.missing

@@ -126,6 +126,35 @@ def test_a_verdict_within_the_budget(name: str) -> None:
         assert found.what and found.where and found.why and found.fix and found.missing
 
 
+LARGE = {  # refusals whose matrices take much work to prove
+    "powers": "m = mean[j](x[j]); return y = sum[j](abs(x[j] - m)*("
+    + " + ".join(f"x[j]**{k}*tanh(m)**{k}" for k in range(16))
+    + "))",
+    "many tanh": "m = mean[j](x[j]); return y = sum[j](" + " + ".join(f"tanh({k + 1}*x[j]*m)" for k in range(10)) + ")",
+    "tower": f"m = mean[j](x[j]); return y = sum[j]({'tanh(' * 10}x[j]*m{')' * 10})",
+    "log means": "m0 = mean[j](x[j]); "
+    + "".join(f"m{k + 1} = log(mean[j](exp(x[j]*m{k}))); " for k in range(8))
+    + "return y = m8",
+    "product": "return y = prod[j](x[j] + tanh(sum[j](" + " + ".join(f"sin({k + 1}*x[j])" for k in range(20)) + ")))",
+    "many tensors": "return y = sum[j](" + " + ".join(f"abs(x{k}[j] - mean[j](x{k}[j]))" for k in range(40)) + ")",
+    "outputs": "u = sum[j](abs(x[j] - mean[j](x[j]))); return "
+    + ", ".join(f"y{k} = exp(-{k}*u)*u**{k}" for k in range(1, 30)),
+}
+
+
+@pytest.mark.parametrize("name", [*LARGE, *SPECS])
+def test_the_certificate_of_a_refusal_holds_within_its_budget(name: str) -> None:
+    found = ra.verdict(ra.parse(LARGE.get(name) or SPECS[name]))
+    if not isinstance(found, ra.NotDecomposable):
+        return
+    try:
+        document = found.certificate
+    except ra.CertificateError as unwritten:
+        assert "rewriting" in str(unwritten) or "no witness" in str(unwritten)
+        return
+    assert document.verify().excluded_slots
+
+
 @pytest.mark.parametrize("name", ["50th power", "logsumexps of 200 tensors in one another", "60 weighted variances"])
 def test_a_spent_budget_is_named_with_what_it_went_into(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redalg.api.VERDICT", 400_000)
