@@ -24,16 +24,18 @@ from redalg.numeric.array_origin import NARROW_ONLY, origin_of, to_numpy
 class Watched(NamedTuple):
     """A saved value by the output of the forward pass that it is; `pole`: whether its being 0 is one of a gradient.
 
-    `filled`: rows without an element are filled by ``empty=`` and pass nothing on, whose values are -oo and 0.
+    `filled`: rows without an element are filled by ``empty=`` and pass nothing on, whose values are -oo and 0. `power`:
+    to which at most saved values are multiplied, or divide, in one product: kernels compute it in their dtype.
     """
 
     name: str
     pole: bool
     filled: bool
+    power: float = 1.0
 
 
 def watched(
-    roots: Iterable[Node], saved: Iterable[Saved], reduced: Collection[str], filled: bool
+    roots: Collection[Node], saved: Iterable[Saved], reduced: Collection[str], filled: bool
 ) -> tuple[Watched, ...]:
     """The saved stage values that gradients read, of real numbers. What keeps a reduced axis is an element: it is what
     it is as its dtype has it, in the forward pass, too."""
@@ -46,11 +48,32 @@ def watched(
         if base is not None and signs.of(base) & ZERO:
             poles.update(g.leaves(base))
     own = [s for s in saved if s.leaf in read and s.leaf.axes.isdisjoint(reduced)]
+    power = _power(roots, {s.leaf for s in own})
     return tuple(
-        Watched(s.name, s.leaf in poles and not filled, filled)
+        Watched(s.name, s.leaf in poles and not filled, filled, power)
         for s in own
         if not s.leaf.attr.domain & {"integer", "bool"}
     )
+
+
+def _power(roots: Collection[Node], saved: Collection[Node]) -> float:
+    """The largest power of saved values in products: of those that multiply, or those that divide. What functions make
+    of them is of any size."""
+    found: dict[Node, tuple[float, float]] = {}
+    for n in g.walk(*roots):
+        below = [found[a] for a in n.args]
+        up, down = max((u for u, _ in below), default=0.0), max((d for _, d in below), default=0.0)
+        if n in saved:
+            up = 1.0
+        elif n.op == "mul":
+            up, down = sum(u for u, _ in below), sum(d for _, d in below)
+        elif n.op == "pow" and n.args[1].op == "const":
+            e, (up, down) = float(n.args[1].attr), below[0]
+            up, down = (up * e, down * e) if e > 0 else (-down * e, -up * e)
+        elif n.op in FUNCTIONS or n.op == "pow":
+            up = down = 0.0
+        found[n] = up, down
+    return max((1.0, *(x for n in roots for x in found[n])))
 
 
 def is_rounded(root: Node, saved: Collection[Node]) -> bool:
@@ -112,7 +135,7 @@ def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(value: Any, w: Watched) -> bool:
-    if not w.pole and hasattr(value, "is_cpu") and (not value.is_cpu or isfinite(value.sum().item())):
+    if not w.pole and w.power <= 1 and hasattr(value, "is_cpu") and (not value.is_cpu or isfinite(value.sum().item())):
         return False  # PyTorch's, in a quarter of the time
     place = origin_of(value)
     if place is not None and place.device != "cpu":
@@ -127,7 +150,13 @@ def _is_lost(value: Any, w: Watched) -> bool:
             numbers = array < np.inf if w.filled else np.isfinite(array)
             if not numbers.all():
                 return True
-    return w.pole and bool(np.abs(array).min() < np.finfo(array.dtype).tiny)
+        if not w.pole and w.power <= 1:
+            return False
+        size, held = np.abs(array), np.finfo(array.dtype)
+        low, high = float(held.tiny), float(held.max)
+        if w.power > 1 and bool((size[size < np.inf] > high ** (1 / w.power)).any()):
+            return True
+        return w.pole and bool(size.min() < low ** (1 / w.power))
 
 
 def _is_whole(exponent: Node) -> bool:

@@ -21,7 +21,7 @@ from redalg.numeric.integer_bounds import decisive
 from redalg.streaming.masked import Masked
 from redalg.streaming.program import DTYPES, Program
 from redalg.streaming.remember import Remember
-from redalg.streaming.state import Found, State, in_range, wider
+from redalg.streaming.state import Found, State, in_range, repeated, wider
 from redalg.streaming.tapes.build import Builder
 from redalg.streaming.tapes.tape import Array, Runs, Tape
 from redalg.streaming.whole import whole_plan
@@ -133,7 +133,8 @@ class Machine:
         results = [f"result_{o.name}" for o in outputs] + [f"masked_{o.name}" for o in outputs if o.name in masked]
         tape = self._builder().tape(name, [*map(self._computed, outputs), *conditions], orders, results)[0]
         shapes = {o.name: tuple(a in masked[o.name].axes for a in o.axes) for o in outputs if o.name in masked}
-        return Finale(tape, tuple(Result(o.name, o.axes, o.empty) for o in outputs), shapes)
+        noted = () if name == "finalize" or any(map(_is_decided, outputs)) else _noted(outputs)
+        return Finale(tape, tuple(Result(o.name, o.axes, o.empty) for o in outputs), shapes, noted)
 
     def _computed(self, o: Output) -> Node:
         """An output with its guard, but not where that makes a float of an integer, which has no NaN."""
@@ -146,6 +147,30 @@ class Machine:
         if self.plan.passes:
             return self.program(len(self.plan.passes) - 1).builder()
         return Builder(self.layout, self.kinds, self.real, numbers=self.numbers | {COUNT.attr.name})
+
+
+def _noted(outputs: list[Output]) -> tuple[str, ...]:
+    """What of over- and underflows says that a number is lost. Elements underflow where nothing is (small weights), and
+    so does what divides them, by a power, where it should not."""
+    return ("over", "under", "divide") if any(_divisions(o) > 1 for o in outputs) else ("over", "divide")
+
+
+def _divisions(o: Output) -> float:
+    """How often something is divided by what lacks an axis of the output, in one product."""
+    found: dict[Node, float] = {}
+    for n in walk(o.guarded):
+        below = [found[a] for a in n.args]
+        found[n] = sum(below) if n.op == "mul" else max(below, default=0)
+        if n.op == "pow" and n.axes < {*o.axes} and n.args[1].op == "const" and n.args[1].attr < 0:
+            found[n] = float(-n.args[1].attr)
+    return found[o.guarded]
+
+
+def _is_decided(o: Output) -> bool:
+    """Whether an output takes elements, as they are rounded, to what differs far by that, beside a state: an exponent
+    less its maximum, a comparison. In wider floats elements are not those that the state is of."""
+    steep = [n for n in walk(o.guarded) if n.args and (n.op in STEEP or n.is_boolean)]
+    return any({"state", "tensor"} <= {m.op for m in walk(n)} for n in steep)
 
 
 def ranged(machine: Machine, state: State, compute: Callable[[Machine, State], Found]) -> Found:
@@ -161,6 +186,9 @@ class Result(NamedTuple):
     empty: Any = None
 
 
+STEEP = frozenset({"exp", "expm1", "exp2", "sinh", "cosh", "floor", "ceil", "cast", "sign"})
+
+
 @dataclass(frozen=True)
 class Finale:
     """Outputs as a tape: their values, then the conditions of those with an ``empty=`` value (along which axes)."""
@@ -168,6 +196,21 @@ class Finale:
     tape: Runs
     outputs: tuple[Result, ...]
     conditions: dict[str, tuple[bool, ...]]
+    noted: tuple[str, ...] = ()  # what says that elements left the range, and are to be computed in wider floats
+
+    def run(self, run: Callable[[Runs], list[Array]], wide: Callable[[], Finale | None]) -> list[Array]:
+        """What `run` makes of the tape, or of the one in wider floats where a number on the way leaves the range."""
+        if not self.noted:
+            return run(self.tape)
+        left: list[str] = []
+        call: Any = dict.fromkeys(self.noted, "call")
+        with np.errstate(**call, call=lambda kind, _: left.append(kind)):
+            found = run(self.tape)
+        more = wide() if left else None
+        if more is None:
+            return found
+        repeated()
+        return run(more.tape)
 
     def finished(self, values: list[Array], dtypes: Mapping[str, Any]) -> dict[str, Array]:
         """The results of a run of the tape: rounded once, with the values for rows without a valid element."""

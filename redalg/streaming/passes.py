@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import FunctionType
@@ -106,15 +106,17 @@ def _finished(
     finale: Finale, dtypes: Mapping[str, Any], passes: Sequence[Pass], stretch: Stretch, state: State | None
 ) -> dict[str, Array]:
     """Outputs of the last state, or of none."""
-    if state is None:
-        return finale.finished(finale.tape.run({**stretch.arrays, COUNT.attr.name: 0}, stretch.sizes), dtypes)
 
     def wide() -> Finale | None:
-        more = wider(np.dtype(passes[-1].real))
+        more = wider(np.dtype(passes[-1].real if passes else np.float64))
         return None if more is None else in_dtype(finale, more)
 
+    if state is None:
+        arrays = {**stretch.arrays, COUNT.attr.name: 0}
+        return finale.finished(finale.run(lambda tape: tape.run(arrays, stretch.sizes), wide), dtypes)
+
     if any(set(stretch.axis) <= {*o.axes} for o in finale.outputs):
-        return applied(wide() or finale if state.wide else finale, stretch, state, dtypes)
+        return applied(finale, wide, stretch, state, dtypes)
 
     def run(own: Finale, held: State) -> list[Array]:
         return own.tape.run({**stretch.arrays, **held.parts, COUNT.attr.name: held.n}, stretch.sizes)
@@ -153,13 +155,21 @@ def exported(
     return {name: x[0, ...] for name, x in zip(names, values, strict=True)}
 
 
-def applied(finale: Finale, stretch: Stretch, state: State, dtypes: Mapping[str, Any]) -> dict[str, Array]:
-    """The outputs that keep the axis, block by block."""
+def applied(
+    own: Finale, wide: Callable[[], Finale | None], stretch: Stretch, state: State, dtypes: Mapping[str, Any]
+) -> dict[str, Array]:
+    """The outputs that keep the axis, block by block; in wider floats where the state is, or where numbers of a block
+    leave the range."""
+    finale = wide() or own if state.wide else own
     axis, sizes, tape = stretch.axis[0], stretch.sizes, finale.tape
     outs = {o.name: np.empty([sizes[x] for x in o.axes], dtypes[o.name]) for o in finale.outputs}
     length, at = max(1, ROWS_AT_ONCE // max(1, tape.extent(sizes, axis))), 0
     for block in stretch.blocks(length):
-        values = finale.finished(block.run(tape, state.n, state.parts), dtypes)
+
+        def run(tape: Runs, block: Stretch = block) -> list[Array]:
+            return block.run(tape, state.n, state.parts)
+
+        values = finale.finished(run(tape) if state.wide else finale.run(run, wide), dtypes)
         for o in finale.outputs:
             place = [slice(None)] * len(o.axes)
             if axis in o.axes:

@@ -18,7 +18,7 @@ from redalg.numeric.definition import finished, reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.numeric.integers import EXACT, magnitude
 from redalg.numeric.reductions import unfilled
-from redalg.streaming.machine import Machine, ranged
+from redalg.streaming.machine import Finale, Machine, ranged
 from redalg.streaming.passes import applied, exported
 from redalg.streaming.state import State, fitting, widen
 from redalg.streaming.tapes.tape import Array
@@ -156,10 +156,13 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
         return _returned(a, {o.name: np.empty(nothing[o.name].shape, flows[o.name].dtype) for o in wanted})
     machine = a._machine(found.dtypes if a._now.dtypes is None else a._now.dtypes)
     machine, state = _deciding(a, machine, state, {**a._bound.arrays, **a._now.exports, **found.arrays})
-    source = (machine.wide or machine) if state.wide else machine
     sizes, dtypes = {**a._now.sizes, **found.sizes}, output_dtypes(a)
     stretch = a._stretch(found.arrays, sizes, start // max(1, a._layout.inner(sizes)))
-    return _returned(a, applied(source.rows, stretch, state, dtypes))
+
+    def wide() -> Finale | None:
+        return machine.wide.rows if machine.wide is not None else None
+
+    return _returned(a, applied(machine.rows, wide, stretch, state, dtypes))
 
 
 def _returned(a: Accumulator, values: Mapping[str, Array]) -> Any:

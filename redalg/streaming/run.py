@@ -117,8 +117,11 @@ def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     machine = machine_for(plan, masked, kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
     sizes = {**bound.sizes, **dict(new_axes(form.plan))}
     dtypes = result_dtypes(form.spec, bound)
+    values = {**given(bound.arrays), COUNT.attr.name: 0}
     with np.errstate(all="ignore"):
-        found = machine.maps.tape.run({**given(bound.arrays), COUNT.attr.name: 0}, sizes)
+        found = machine.maps.run(
+            lambda tape: tape.run(values, sizes), lambda: machine.wide.maps if machine.wide is not None else None
+        )
         values = machine.maps.finished(found, dtypes)
     return {name: bound.origin.restore(x) for name, x in values.items()}
 

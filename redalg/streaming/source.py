@@ -122,7 +122,8 @@ class _Module:
         found = output_flows(self.spec, self.dtypes)
         dtypes = {o.name: found[o.name].dtype for o in finale.outputs}
         typed = ", ".join(f"{name!r}: np.{dtype.type.__name__}" for name, dtype in dtypes.items())
-        return f"Finale({self._called(finale.tape)}, ({outputs},), {finale.conditions!r}), {{{typed}}}"
+        noted = f", {finale.noted!r}" if finale.noted else ""
+        return f"Finale({self._called(finale.tape)}, ({outputs},), {finale.conditions!r}{noted}), {{{typed}}}"
 
     def _empty(self, value: Any) -> str:
         if value is None or isinstance(value, float):

@@ -38,6 +38,29 @@ def test_they_are_the_definitions(name: str, scale: str) -> None:
         assert (np.abs(value - want[n]) <= 1e-5 * size + 1e-44).all(), (n, value, want[n])
 
 
+POWERS = {  # gradients with powers of saved values that are in the range of float32 where their powers are not
+    "share": "return y = x[i,j]/sum[j](abs(x[i,j]))*w[i]",
+    "skewness": "u = mean[j](x[i,j]); return y = w[i]*mean[j]((x[i,j] - u)**3)/std[j](x[i,j])**3",
+    "logarithm": "return y = log(1 + sum[j](x[i,j]**2)**2)*w[i]",
+    "arctangent": "return y = atan(sum[j](x[i,j]**2)/sum[j](abs(x[i,j])))*w[i]",
+    "quotient": "return y = w[i]*sum[j](x[i,j])**3/sum[j](abs(x[i,j]))**3",
+}
+
+
+def assert_powers(name: str, scale: float, target: str) -> None:
+    x = (ROWS * np.array([[scale], [1.0]])).astype(np.float32).astype(np.float64)
+    want = gradients(POWERS[name], x, "float64", "numpy")
+    for n, value in gradients(POWERS[name], x, "float32", target).items():
+        size = np.abs(want[n]).max(axis=-1, keepdims=want[n].ndim > 1)
+        assert (np.abs(value - want[n]) <= 1e-5 * size + 1e-37).all(), (n, value, want[n])
+
+
+@pytest.mark.parametrize("scale", [1e15, 1e-25])
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_of_what_is_saved_are_those_of_the_definition(name: str, scale: float) -> None:
+    assert_powers(name, scale, "numpy")
+
+
 @pytest.mark.parametrize("given", ["all", ()])
 def test_by_outputs_without_elements_they_are_0(given: str | tuple[()]) -> None:
     """Statistics over no row are NaN, and nothing that is computed of them has an element."""

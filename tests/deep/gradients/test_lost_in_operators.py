@@ -10,11 +10,13 @@ import pytest
 import redalg as ra
 from tests.unit.test_lost_values import (
     HIDING,
+    POWERS,
     ROWS,
     SCALES,
     STAGES,
     WEIGHTS,
     assert_hidden,
+    assert_powers,
     assert_weighed,
     gradients,
     of_hidden,
@@ -100,6 +102,12 @@ def test_outputs_without_elements_have_no_share() -> None:
     for which in ([0], [0, 1]):
         found = jax.grad(lambda w, which=which: sum(form.jax()(x, w)[k].sum() for k in which))(w)
         assert found.tolist() == [2.0 * len(which) - 2] * 2
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e15, 1e-15, 1e-25])
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_of_kernels(name: str, scale: float) -> None:
+    assert_powers(name, scale, "cpu")
 
 
 @pytest.mark.parametrize("name", HIDING)
