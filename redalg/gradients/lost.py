@@ -7,7 +7,7 @@ gradients that read nothing saved.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -61,19 +61,20 @@ def _power(roots: Collection[Node], saved: Collection[Node]) -> float:
     of them is of any size."""
     found: dict[Node, tuple[float, float]] = {}
     for n in g.walk(*roots):
-        below = [found[a] for a in n.args]
-        up, down = max((u for u, _ in below), default=0.0), max((d for _, d in below), default=0.0)
-        if n in saved:
-            up = 1.0
-        elif n.op == "mul":
-            up, down = sum(u for u, _ in below), sum(d for _, d in below)
-        elif n.op == "pow" and n.args[1].op == "const":
-            e, (up, down) = float(n.args[1].attr), below[0]
-            up, down = (up * e, down * e) if e > 0 else (-down * e, -up * e)
-        elif n.op in FUNCTIONS or n.op == "pow":
-            up = down = 0.0
-        found[n] = up, down
+        found[n] = (1.0, 0.0) if n in saved else _raised(n, [found[a] for a in n.args])
     return max((1.0, *(x for n in roots for x in found[n])))
+
+
+def _raised(n: Node, below: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The powers that multiply and that divide, of an operation on what has those `below`."""
+    if n.op == "mul":
+        return sum(up for up, _ in below), sum(down for _, down in below)
+    if n.op == "pow" and n.args[1].op == "const":
+        e, (up, down) = float(n.args[1].attr), below[0]
+        return (up * e, down * e) if e > 0 else (-down * e, -up * e)
+    if n.op in FUNCTIONS or n.op == "pow":
+        return 0.0, 0.0
+    return max((up for up, _ in below), default=0.0), max((down for _, down in below), default=0.0)
 
 
 def is_rounded(root: Node, saved: Collection[Node]) -> bool:
@@ -150,13 +151,15 @@ def _is_lost(value: Any, w: Watched) -> bool:
             numbers = array < np.inf if w.filled else np.isfinite(array)
             if not numbers.all():
                 return True
-        if not w.pole and w.power <= 1:
-            return False
-        size, held = np.abs(array), np.finfo(array.dtype)
-        low, high = float(held.tiny), float(held.max)
-        if w.power > 1 and bool((size[size < np.inf] > high ** (1 / w.power)).any()):
-            return True
-        return w.pole and bool(size.min() < low ** (1 / w.power))
+    return (w.pole or w.power > 1) and _leaves_range(np.abs(array), w)
+
+
+def _leaves_range(size: np.ndarray, w: Watched) -> bool:
+    """Whether a power of some values is beyond their dtype, or as good as 0 beside a pole."""
+    held, root = np.finfo(size.dtype), 1 / w.power
+    if w.power > 1 and bool((size[size < np.inf] > float(held.max) ** root).any()):
+        return True
+    return w.pole and bool(size.min() < float(held.tiny) ** root)
 
 
 def _is_whole(exponent: Node) -> bool:
