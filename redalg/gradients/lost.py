@@ -118,13 +118,8 @@ def any_nan(values: Iterable[Any]) -> bool:
 
 
 def _has_nan(value: Any) -> bool:
-    place = origin_of(value)
-    if place is not None and place.device != "cpu":
-        return False
-    array = to_numpy(value)
-    if array.dtype.name in NARROW_ONLY:
-        array = array.astype(np.float32)
-    return array.dtype.kind == "f" and bool(np.isnan(array).any())
+    array = _on_host(value)
+    return array is not None and bool(np.isnan(array).any())
 
 
 def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
@@ -136,22 +131,29 @@ def is_lost(seen: Iterable[Watched], values: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(value: Any, w: Watched) -> bool:
-    if not w.pole and w.power <= 1 and hasattr(value, "is_cpu") and (not value.is_cpu or isfinite(value.sum().item())):
+    plain = not w.pole and w.power <= 1
+    if plain and hasattr(value, "is_cpu") and (not value.is_cpu or isfinite(value.sum().item())):
         return False  # PyTorch's, in a quarter of the time
-    place = origin_of(value)
-    if place is not None and place.device != "cpu":
-        return False
-    array = to_numpy(value)
-    if array.dtype.name in NARROW_ONLY:
-        array = array.astype(np.float32)
-    if array.dtype.kind != "f" or not array.size:
+    array = _on_host(value)
+    if array is None or not array.size:
         return False
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(np.add.reduce(array, None)):
             numbers = array < np.inf if w.filled else np.isfinite(array)
             if not numbers.all():
                 return True
-    return (w.pole or w.power > 1) and _leaves_range(np.abs(array), w)
+    return not plain and _leaves_range(np.abs(array), w)
+
+
+def _on_host(value: Any) -> np.ndarray | None:
+    """The floats of an array on the host; None of other numbers, and of arrays on a device, which nobody waits for."""
+    place = origin_of(value)
+    if place is not None and place.device != "cpu":
+        return None
+    array = to_numpy(value)
+    if array.dtype.name in NARROW_ONLY:
+        array = array.astype(np.float32)
+    return array if array.dtype.kind == "f" else None
 
 
 def _leaves_range(size: np.ndarray, w: Watched) -> bool:
