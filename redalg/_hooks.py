@@ -162,9 +162,10 @@ def cuda_joint(joint: Any, schedule: Any = None) -> Any:
 
 
 def torch_op(form: Form, name: str, assume: Any) -> TorchOp:
+    from redalg.adapters.torch_modes import untraced
     from redalg.adapters.torch_op import torch_op
 
-    return torch_op(form, name, assume)
+    return untraced(torch_op)(form, name, assume)
 
 
 def jax_op(form: Form, assume: Any) -> JaxOp:
@@ -183,8 +184,9 @@ def torch_head(
     spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None
 ) -> TorchHead | BatchedHead:
     from redalg.adapters.heads.make import torch_head
+    from redalg.adapters.torch_modes import untraced
 
-    return torch_head(spec, name, gradients, logits, workspace)
+    return untraced(torch_head)(spec, name, gradients, logits, workspace)
 
 
 def pandas(form: Form, given: Any, by: Any, nulls: str, sort: bool, columns: dict[str, Any]) -> Any:
@@ -249,11 +251,15 @@ def ray(form: Form, name: str | None, nulls: str, columns: dict[str, Any]) -> An
 
 def torch_spec(spec: Spec, axis: Any, max_passes: int, assume: Any) -> TorchOp:
     from redalg.adapters.operands import assumptions
+    from redalg.adapters.torch_modes import untraced
     from redalg.adapters.torch_op import nameless, torch_op
 
-    of_form, of_derivative = assumptions(assume)
-    form = derive(spec, axis, max_passes, of_form)
-    return torch_op(form, nameless(form, of_derivative), of_derivative)
+    def made() -> TorchOp:
+        of_form, of_derivative = assumptions(assume)
+        form = derive(spec, axis, max_passes, of_form)
+        return torch_op(form, nameless(form, of_derivative), of_derivative)
+
+    return untraced(made)()
 
 
 def cpu_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | None) -> Any:

@@ -96,6 +96,12 @@ def by_name(tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, A
 _MADE_BY: weakref.WeakKeyDictionary[Registered, tuple[Callable[..., Any], tuple[Any, ...]]] = (
     weakref.WeakKeyDictionary()
 )
+_NAMED: dict[str, Any] = {}  # operators and heads, which live as long as their names do
+
+
+def by_operators_name(name: str) -> Any:
+    """What has been registered under this name, None where nothing has."""
+    return _NAMED.get(name)
 
 
 class Registered:
@@ -107,6 +113,12 @@ class Registered:
     def registered(self, make: Callable[..., Any], *given: Any) -> None:
         """Says what makes it: the function, and its arguments."""
         _MADE_BY[self] = make, given
+        if name := getattr(self, "name", None):
+            _NAMED[name] = self
+
+    @property
+    def __name__(self) -> str:  # what `torch.jit.trace` and others that take functions ask for
+        return str(getattr(self, "name", type(self).__name__)).rpartition("::")[2]
 
     def __copy__(self) -> Registered:
         return self
@@ -228,6 +240,7 @@ __all__ = [
     "assumptions",
     "as_passed",
     "by_name",
+    "by_operators_name",
     "derivative",
     "in_windows",
     "longer_outputs",

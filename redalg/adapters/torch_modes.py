@@ -10,10 +10,11 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter}) if torch is not None else frozenset()
 _ASKED = (
@@ -28,6 +29,8 @@ _ASKED = (
     "_C._len_torch_function_stack",
     "autograd._profiler_enabled",
     "autograd.forward_ad._current_level",
+    "_C._dynamo.eval_frame.get_eval_frame_callback",
+    "compiler.disable",
 )
 
 
@@ -53,14 +56,22 @@ if _KNOWN:  # asked at every call: bound once
         torch._C._parse_dispatch_key("VmapMode"),  # of the vmap in `autograd.grad(is_grads_batched=True)`
     )
     _functions, _profiled = torch._C._len_torch_function_stack, torch.autograd._profiler_enabled
+    _tracer = torch._C._dynamo.eval_frame.get_eval_frame_callback
     _levels, _compiling, _recording = torch.autograd.forward_ad, torch.compiler.is_compiling, torch.is_grad_enabled
 
 
 def _looked_on() -> Any:
-    """Whether a mode, a transform, a tracer, a profiler or a forward-mode level is there."""
-    if _modes() or _transforms() or _functions() or _profiled() or _levels._current_level >= 0:
+    """Whether a mode, a transform, a tracer, a profiler or a forward-mode level is there, or `torch.compile`, which
+    would trace the Python below a call that it could not trace itself."""
+    if _tracer() or _modes() or _transforms() or _functions() or _profiled() or _levels._current_level >= 0:
         return True
     return _included(_FUNCTIONS) or _included(_BEFORE) or _included(_GRADIENTS) or _tracing()
+
+
+def untraced(function: Function) -> Function:
+    """The function, which `torch.compile` does not look into: it would compile what derives forms and calls kernels."""
+    found: Function = torch.compiler.disable(function) if torch is not None else function
+    return found
 
 
 WATCHED, QUIET, LEAVES, RECORDED, ON_GPU = 0, 1, 2, 4, 8  # what a glance finds
@@ -69,12 +80,12 @@ WATCHED, QUIET, LEAVES, RECORDED, ON_GPU = 0, 1, 2, 4, 8  # what a glance finds
 def glance(arrays: Iterable[Any]) -> int:
     """Who looks on at these operands: WATCHED where anybody does, or where one is no plain tensor on a CPU or a GPU.
 
-    Else QUIET, and beside it LEAVES where one requires a gradient, RECORDED where autograd records that, and ON_GPU
-    where one is on a GPU.
+    Else QUIET, and beside it LEAVES where one requires a gradient or is a parameter (kernels take `unrecorded` ones),
+    RECORDED where autograd records that, and ON_GPU where one is on a GPU.
     """
     if not _KNOWN or _compiling():
         return WATCHED
-    found = QUIET
+    found, recorded = QUIET, False
     for a in arrays:
         if a.__class__ not in _PLAIN:
             return WATCHED
@@ -82,11 +93,31 @@ def glance(arrays: Iterable[Any]) -> int:
             if not a.is_cuda:
                 return WATCHED
             found |= ON_GPU
-        if a.requires_grad:
+        if a.requires_grad or a.__class__ is _PARAMETER:
             found |= LEAVES
+            recorded = recorded or a.requires_grad
     if _looked_on():
         return WATCHED
-    return found | RECORDED if found & LEAVES and _recording() else found
+    return found | RECORDED if recorded and _recording() else found
+
+
+_PARAMETER = torch.nn.Parameter if torch is not None else None
+_exported: Any = getattr(torch._C, "_to_dlpack_versioned", None) if torch is not None else None
+_imported: Any = torch._C._from_dlpack if torch is not None else None
+
+
+def unrecorded(array: Any) -> Any:
+    """The tensor as kernels take it, out of sight of autograd.
+
+    NumPy would mark the memory that it shares as one that is never resized, but a parameter that is sharded
+    (`fully_shard`) is freed by that: a tensor of the same memory is marked in its place, in the time of `detach`.
+    """
+    if array.__class__ is _PARAMETER and array.is_cpu and _exported is not None and not array.is_neg():
+        try:
+            return _imported(_exported(array))
+        except (BufferError, RuntimeError):  # a dtype that DLPack lacks, another layout
+            pass
+    return array.detach() if array.requires_grad else array
 
 
 def undisturbed(arrays: Iterable[Any]) -> bool:
@@ -135,20 +166,24 @@ def transformable(
         generate_vmap_rule = True
 
         @staticmethod
+        @untraced
         def forward(*given: Any) -> Any:
             return tuple(run(*given))
 
         @staticmethod
+        @untraced
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             keep(ctx, inputs, output)
 
         @staticmethod
+        @untraced
         def backward(ctx: Any, *gradients: Any) -> Any:
             return pull(ctx, gradients)
 
         if push is not None:
 
             @staticmethod
+            @untraced
             def jvp(ctx: Any, *moving: Any) -> Any:
                 return push(ctx, moving)
 
@@ -214,4 +249,6 @@ __all__ = [
     "transformable",
     "transformed",
     "undisturbed",
+    "unrecorded",
+    "untraced",
 ]

@@ -30,6 +30,7 @@ from redalg.adapters.operands import (
     sizes_of,
 )
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
+from redalg.adapters.torch_graphs import is_traced, nested, traced
 from redalg.adapters.torch_lists import from_list, in_list, keeping_list, mapped_list, of_list
 from redalg.adapters.torch_modes import (
     LEAVES,
@@ -45,6 +46,8 @@ from redalg.adapters.torch_modes import (
     transformable,
     transformed,
     undisturbed,
+    unrecorded,
+    untraced,
 )
 from redalg.engine.normalise import axes_of
 from redalg.engine.passes import ASSUMPTIONS
@@ -57,6 +60,7 @@ from redalg.graph.node import Decl
 from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
+from redalg.numeric.binding import check_kind
 from redalg.numeric.dtypes import output_flows
 from redalg.streaming import repeats
 
@@ -98,6 +102,8 @@ class TorchOp(Registered):
         self._mixed = self._mixed_precision()
         count, vjp = len(self.tensors), self.vjp
         self.plain = self._defined("", count, self._run_plain, self._fake_plain, self._batched_plain)
+        if vjp is None:  # whoever differentiates the operator by its name has no zero in the place of a refusal
+            torch.library.register_autograd(name, self._refused)
         if vjp is None or not vjp.wrt:
             return
         self.with_saved = self._defined("_saved", count, self._run_saved, self._fake_saved, self._batched_saved)
@@ -160,7 +166,7 @@ class TorchOp(Registered):
     def __call__(self, /, *given: Any, **named: Any) -> Any:
         arrays: Sequence[Any] = given
         if named or len(given) != len(self.tensors):
-            arrays = self._ordered(given, named)
+            arrays = list(by_name(self.tensors, given, named, self.name).values())
         seen = glance(arrays)
         if seen == WATCHED:
             return self._watched(arrays)
@@ -169,15 +175,20 @@ class TorchOp(Registered):
         if seen & RECORDED:
             return self._record(*arrays)
         if seen & LEAVES:
-            arrays = [a.detach() if a.requires_grad else a for a in arrays]
+            arrays = [unrecorded(a) for a in arrays]
         run, held = self._compiled.get(seen & ON_GPU), self._by_name(arrays)
         found = self._run_first(self.form, held, seen & ON_GPU) if run is None else run(**held)
         return tuple(map(_contiguous, found.values())) if found.__class__ is dict else _contiguous(found)
 
     def _watched(self, arrays: Sequence[Any]) -> Any:
         """A call that others see, or with numbers."""
+        if any(map(is_traced, arrays)):
+            return traced(self.name, arrays, len(self.outputs))
         if not all(isinstance(a, torch.Tensor) for a in arrays):
             arrays = self._ordered(arrays, {})
+        for d, a in zip(self.tensors, arrays, strict=True):
+            if a.is_nested:
+                raise nested(d, self.name)
         device = arrays[0].device.type if arrays else ""
         if self._mixed is not None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
             return self._autocast(arrays, device)
@@ -213,9 +224,15 @@ class TorchOp(Registered):
         found = found[: len(self.outputs)]
         return found[0] if len(found) == 1 else tuple(found)
 
+    def _refused(self, *given: Any) -> Any:
+        assert isinstance(self.derivative, RedalgError)
+        raise self.derivative
+
     def _differentiable_results(self, arrays: Sequence[Any]) -> Any:
         if isinstance(self.derivative, RedalgError):
             raise self.derivative
+        if torch.jit.is_tracing():  # functions of autograd written in Python are none of TorchScript
+            return self.plain(*arrays)
         differentiable = self.with_saved if torch.compiler.is_compiling() or maps_gradients() else self._function.apply
         return differentiable(*arrays)
 
@@ -256,24 +273,16 @@ class TorchOp(Registered):
 
     def _applied(self) -> Any:
         """The same derivative around the operators, which the transforms of `torch.func` want, and which costs less."""
-        if isinstance(refusal := self.derivative, RedalgError):
-
-            def refuse(*given: Any) -> Any:
-                raise refusal
-
-            return transformable(lambda *arrays: self.plain(*arrays), lambda *kept: None, refuse, refuse)
+        if isinstance(self.derivative, RedalgError):
+            return transformable(lambda *given: self.plain(*given), lambda *kept: None, self._refused, self._refused)
         return transformable(lambda *arrays: self.with_saved(*arrays), self._keep_both_ways, self._pull, self._push)
 
     def _recorded(self) -> Callable[..., Any]:
         """The same where nobody looks on but autograd: a tensor or a tuple, without the dispatcher and without what
         `torch.func` needs at every call. What is saved beside the outputs is none, and has no node of its own."""
         op = self
-        if isinstance(refusal := self.derivative, RedalgError):
-
-            def refuse(*arrays: Any) -> Any:
-                raise refusal
-
-            return refuse
+        if isinstance(self.derivative, RedalgError):
+            return self._refused
         count, several = len(self.form.spec.outputs), len(self.form.spec.outputs) > 1
 
         class Recorded(torch.autograd.Function):
@@ -311,6 +320,7 @@ class TorchOp(Registered):
         operator = call = getattr(getattr(torch.ops, namespace), short).default
         if listed:
             call = in_list(operator, count)
+        run, batched = untraced(run), untraced(batched)
         legacy = over_gradients(call, batched)
         if listed:
             run, fake, batched, legacy = from_list(run), from_list(fake), mapped_list(batched), from_list(legacy)
@@ -325,10 +335,8 @@ class TorchOp(Registered):
         arrays = by_name(self.tensors, given, named, self.name)
         like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), torch.zeros(()))
         floats = next((a.dtype for a in arrays.values() if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
-        return [
-            a if isinstance(a := arrays[d.name], torch.Tensor) else self._tensor(d, a, like, floats)
-            for d in self.tensors
-        ]
+        pairs = ((d, arrays[d.name]) for d in self.tensors)
+        return [a if isinstance(a, torch.Tensor) else self._tensor(d, a, like, floats) for d, a in pairs]
 
     def _tensor(self, decl: Decl, given: Any, like: Any, floats: Any) -> Any:
         """What is no tensor as one; a number is of the tensors' dtype, as for PyTorch, and an array of its own."""
@@ -352,7 +360,7 @@ class TorchOp(Registered):
         """The specs of the gradients one after the other; which arrays each of them reads is found once."""
         assert self.vjp is not None
         *arrays, wanted, of = given
-        held = [a.detach() if a.requires_grad else a for a in arrays]
+        held = [unrecorded(a) for a in arrays]
         pulled = held[len(held) - len(self.vjp.cotangents) :]
         of = [k for k in of if pulled[k].numel()]  # an output without elements has no share in a gradient
         vjp, plan = self._planned_backward(wanted, of)
@@ -412,7 +420,7 @@ class TorchOp(Registered):
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
         on_gpu, own = 0, []
         for a in arrays:
-            own.append(a.detach() if a.requires_grad else a)
+            own.append(unrecorded(a))
             if not a.is_cpu:
                 on_gpu = ON_GPU
         held = self._by_name(own)
@@ -455,6 +463,7 @@ class TorchOp(Registered):
         for d, a in zip(self.tensors, arrays, strict=True):
             if a.dim() != len(d.axes):
                 raise RedalgError(f"{d} of {a.dim()} dimensions", self.name, f"it has {len(d.axes)}", "pass its axes")
+            check_kind(d, kind_of(a.dtype), str(a.dtype).removeprefix("torch."), self.name)
             for axis, n in zip(d.axes, a.shape, strict=True):
                 if sizes.setdefault(axis, n) is not n:
                     self._same_length(axis, (of[axis], sizes[axis]), (d, n))
@@ -663,6 +672,9 @@ class WindowedOp(TorchOp):
     """The operator of a spec that reads windows, which PyTorch differentiates through as views."""
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
+        if any(map(is_traced, (*given, *named.values()))):
+            given = tuple(by_name(self.tensors, given, named, self.name).values())
+            return traced(self.name, given, len(self.outputs))
         arrays = dict(zip([d.name for d in self.tensors], self._ordered(given, named), strict=True))
         return super().__call__(*in_windows(self.form.spec, arrays, self.name))
 
@@ -712,6 +724,11 @@ def cast_under_autocast(array: Any, device: str, dtype: Any) -> Any:
 
 def _contiguous(array: Any) -> Any:
     return array.contiguous() if isinstance(array, torch.Tensor) else torch.as_tensor(array)
+
+
+def kind_of(dtype: Any) -> str:
+    """The kind of its numbers, as NumPy calls kinds; narrow floats that NumPy lacks are floats."""
+    return "c" if dtype.is_complex else "f" if dtype.is_floating_point else numpy_dtype(dtype).kind
 
 
 def numpy_dtype(dtype: Any) -> np.dtype:

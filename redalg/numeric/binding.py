@@ -243,11 +243,14 @@ def _python_number(decl: Decl, given: Any, where: str, exact: bool) -> Any:
 
 def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
     """A plain dense array that holds what is given."""
+    if getattr(given, "is_nested", False) is True:
+        why = "an axis has one length, and in a nested tensor every part has its own"
+        raise RedalgError(f"{decl} given as a nested tensor", where, why, "pad it, and read the lengths in the spec")
     if getattr(given, "is_sparse", False) is True or is_masked_array(given):
         raise RedalgError(f"{decl} given as {type(given).__name__}", where, "it is not a plain dense array", "fill it")
     try:
         found = to_numpy(given)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise _not_an_array(decl, given, where, str(error)) from error
     check_digits(decl, given, found, where)
     return found

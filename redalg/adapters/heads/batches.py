@@ -21,6 +21,7 @@ from redalg.adapters.heads.operator import (
     check_known_slopes,
     received,
     result_dtypes,
+    traced_call,
 )
 from redalg.adapters.heads.parts import (
     collect,
@@ -34,6 +35,7 @@ from redalg.adapters.heads.parts import (
 )
 from redalg.adapters.heads.slabs import Arrays
 from redalg.adapters.operands import Registered, own_tensors
+from redalg.adapters.torch_graphs import is_traced
 from redalg.adapters.torch_op import torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import derived
@@ -190,6 +192,8 @@ class BatchedHead(Registered):
             self._loss = TorchHead(head(self._weighted()), f"{name}_loss", NOW, logits, workspace)
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
+        if any(map(is_traced, (*given, *named.values()))):
+            return traced_call(self.tensors, given, named, self.name, len(self.parts.spec.outputs))
         arrays, dtypes, _ = received(self.tensors, given, named, self.name, self._dtypes)
         sizes = self._sizes(arrays)
         wanted = torch.is_grad_enabled() and any(a.requires_grad for a in arrays.values())

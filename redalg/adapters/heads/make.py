@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from typing import Any
 
 from redalg.adapters.heads.batches import Batched, BatchedHead, batched
@@ -16,6 +17,7 @@ from redalg.language.spec import Spec
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 _MADE: dict[str, tuple[Any, TorchHead | BatchedHead]] = {}
+_MAKING = threading.RLock()
 
 
 def torch_head(
@@ -35,13 +37,15 @@ def torch_head(
     namespace, _, short = named.partition("::")
     if not namespace.isidentifier() or not short.isidentifier():
         raise RedalgError(f"the name {name!r}", WHERE, "operators are named in a namespace", '"mylib::name"')
-    made = _MADE.get(named)
-    if made is None:
-        parts = _taken_apart(spec)
-        kind: Any = BatchedHead if isinstance(parts, Batched) else TorchHead
-        made = _MADE[named] = options, kind(parts, named, gradients, logits, workspace)
-        made[1].registered(torch_head, spec, name, gradients, logits, workspace)
-    elif made[0] != options:
+    with _MAKING:  # threads that ask for the same head are given the same operator
+        made = _MADE.get(named)
+        if made is None:
+            parts = _taken_apart(spec)
+            kind: Any = BatchedHead if isinstance(parts, Batched) else TorchHead
+            made = options, kind(parts, named, gradients, logits, workspace)
+            made[1].registered(torch_head, spec, name, gradients, logits, workspace)
+            _MADE[named] = made
+    if made[0] != options:
         why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
         raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
     return made[1]

@@ -18,7 +18,8 @@ from redalg.adapters.heads.parts import WHERE, Head
 from redalg.adapters.heads.second import Second
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import Registered, by_name, own_tensors
-from redalg.adapters.torch_modes import carry_tangents, maps_gradients, over_gradients, transformed
+from redalg.adapters.torch_graphs import is_traced, nested, traced
+from redalg.adapters.torch_modes import carry_tangents, maps_gradients, over_gradients, transformed, untraced
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import Vjp, derived
@@ -95,6 +96,8 @@ class TorchHead(Registered):
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
+        if any(map(is_traced, (*given, *named.values()))):
+            return traced_call(self.tensors, given, named, self.name, len(self.parts.spec.outputs))
         arrays, dtypes, device = received(self.tensors, given, named, self.name, self._dtypes)
         own = list(arrays.values())
         own = own if device is None else self._under_autocast(own, device)
@@ -145,10 +148,10 @@ class TorchHead(Registered):
         for suffix, (arguments, run, fake) in made.items():
             self._library.define(f"{short}{suffix}({', '.join(arguments)}) -> Tensor[]")
             for key in ("CPU", "CUDA"):
-                self._library.impl(f"{short}{suffix}", run, key)
+                self._library.impl(f"{short}{suffix}", untraced(run), key)
             torch.library.register_fake(f"{self.name}{suffix}", fake, lib=self._library)
             operator = getattr(getattr(torch.ops, namespace), f"{short}{suffix}").default
-            rule = one_by_one(operator, fake)
+            rule = untraced(one_by_one(operator, fake))
             torch.library.register_vmap(f"{self.name}{suffix}", rule, lib=self._library)
             self._library.impl(f"{short}{suffix}", over_gradients(operator, rule), "Batched")
             found[suffix] = operator
@@ -265,7 +268,10 @@ class TorchHead(Registered):
 
         def apply(own: list[Any]) -> list[Any]:
             moving = in_forward_mode(own, op.name)
-            made = (op._orders.values if moving or transformed() else Values).apply(*own)
+            if torch.compiler.is_compiling():
+                made = Values.apply(*apart(own)) if wants_gradients(own) else op._ops["_values"](*own)
+            else:
+                made = (op._orders.values if moving or transformed() else Values).apply(*own)
             values = dict(zip(op.outputs, made, strict=False))
             if op._outer is None:
                 return [values[n] for n in op.parts.spec.outputs]
@@ -299,12 +305,23 @@ class TorchHead(Registered):
                 return tuple(next(made) if need else None for need in needs)
 
         def apply(own: list[Any]) -> list[Any]:
-            wanted = torch.is_grad_enabled() and any(a.requires_grad for a in own)
-            return (
-                [Loss.apply(*own)] if wanted and not transformed() and not in_forward_mode(own, op.name) else later(own)
-            )
+            if not wants_gradients(own) or transformed() or in_forward_mode(own, op.name):
+                return later(own)
+            return [Loss.apply(*(apart(own) if torch.compiler.is_compiling() else own))]
 
         return apply
+
+
+def wants_gradients(own: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(a.requires_grad for a in own)
+
+
+def apart(own: Sequence[Any]) -> list[Any]:
+    """Views where a tensor is given twice, which PyTorch compiles no function of autograd with."""
+    found: list[Any] = []
+    for a in own:
+        found.append(a.view_as(a) if any(a is b for b in found) else a)
+    return found
 
 
 def in_forward_mode(own: Sequence[Any], where: str) -> bool:
@@ -367,6 +384,13 @@ def check_known_slopes(spec: Spec, outer: Spec | None, values: Iterable[str]) ->
             raise RedalgError(f"the output {next(iter(spec.outputs))}", where, why, 'gradients="later"')
 
 
+def traced_call(
+    tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, Any], where: str, results: int
+) -> Any:
+    """A call of a head as a node of a graph of `torch.fx`."""
+    return traced(where, list(by_name(tensors, given, named, where).values()), results)
+
+
 def received(
     tensors: Sequence[Decl],
     given: Sequence[Any],
@@ -375,11 +399,19 @@ def received(
     dtypes: Callable[[tuple[Any, ...]], dict[str, Any]],
 ) -> tuple[Arrays, dict[str, Any], str | None]:
     """The tensors of a call, the dtypes of its results, and the device whose autocast casts operands, if one does."""
+    if torch.jit.is_tracing():
+        why, fix = (
+            "TorchScript holds no function of autograd that is written in Python",
+            "torch.export, or torch.compile",
+        )
+        raise RedalgError("a call under torch.jit.trace", where, why, fix)
     arrays = by_name(tensors, given, named, where)
     like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
     if like is None:
         raise RedalgError("a call without a tensor", where, "operators take tensors of PyTorch", "pass them")
-    own = {d.name: _as_tensor(d, arrays[d.name], like, where) for d in tensors}
+    doubles = any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in arrays.values())
+    floats = torch.float64 if doubles else torch.float32
+    own = {d.name: _as_tensor(d, arrays[d.name], like, floats, where) for d in tensors}
     found = dtypes(tuple(a.dtype for a in own.values()))
     device = like.device.type
     if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
@@ -387,14 +419,25 @@ def received(
     return own, {n: x if x == torch.float64 else torch.float32 for n, x in found.items()}, device
 
 
-def _as_tensor(d: Decl, value: Any, like: Any, where: str) -> Any:
-    """A number is of float32, or of int64 where the spec declares whole numbers."""
+def _as_tensor(d: Decl, value: Any, like: Any, floats: Any, where: str) -> Any:
+    """A tensor; a number, or a list of them, is of `floats` unless the spec declares another kind, and an array of
+    NumPy of its own dtype. Raises: RedalgError for what is no dense tensor of the tensor's axes."""
     if not isinstance(value, torch.Tensor):
-        dtype = torch.int64 if d.domain & {"integer", "bool"} else torch.float32
-        value = torch.as_tensor(value, dtype=dtype, device=like.device)
+        kind = next((k for k in ("integer", "bool") if k in d.domain), None)
+        weak = None if hasattr(value, "dtype") else {None: floats, "integer": torch.int64, "bool": torch.bool}[kind]
+        try:
+            value = torch.as_tensor(value, dtype=weak, device=like.device)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            what, why = f"{d} given as {type(value).__name__}", str(error).splitlines()[0]
+            raise RedalgError(what, where, why, "pass a tensor, or a number") from error
+    if value.is_nested:
+        raise nested(d, where)
+    if value.layout != torch.strided:
+        what, why = f"{d} of layout {value.layout}", "kernels read dense tensors by their strides"
+        raise RedalgError(what, where, why, "pass x.to_dense()")
     if value.dim() != len(d.axes):
         raise RedalgError(f"{d.name} of {value.dim()} dimensions", where, f"it is {d}", "pass its axes")
     return value
 
 
-__all__ = ["LATER", "NOW", "TorchHead", "check_known_slopes", "received", "result_dtypes"]
+__all__ = ["LATER", "NOW", "TorchHead", "check_known_slopes", "received", "result_dtypes", "traced_call"]
