@@ -169,6 +169,54 @@ def traced(case: Case) -> None:
     close(parts(functional(*given)), parts(case.op(*given)), 0, 0)
 
 
+def compiled_by_name(case: Case) -> None:
+    """Tensors by name, and numbers that are no tensors, inside of what is compiled."""
+    torch._dynamo.reset()
+    given, names = case.fixed(), [d.name for d in case.op.tensors]
+    numbers = [a.item() if a.is_floating_point() and not a.dim() else a for a in given]
+    if not any(isinstance(a, torch.Tensor) for a in numbers):
+        numbers = given
+
+    def step(arrays: list[Any]) -> Any:
+        return parts(case.op(arrays[0], **dict(zip(names[1:], arrays[1:], strict=True))))
+
+    close(torch.compile(step, fullgraph=True, backend="aot_eager")(numbers), parts(case.op(*given)), 1e-12)
+
+
+def transformed_where_compiling_stops(case: Case) -> None:
+    """PyTorch compiles no `torch.func.grad` of an operator: it runs as it is, and nothing below it is compiled."""
+    torch._dynamo.reset()
+    given = case.fixed()
+    many = [torch.stack(pair) for pair in zip(given, case.fixed(seed=6), strict=True)]
+    places = tuple(k for k, a in enumerate(given) if a.is_floating_point())
+    slope = torch.func.grad(lambda *arrays: total(case.op(*arrays)), places)
+    close(torch.compile(slope, backend="aot_eager")(*given), slope(*given), 1e-12, 1e-13)
+    mapped = torch.vmap(slope)
+    close(torch.compile(lambda *arrays: mapped(*arrays), backend="aot_eager")(*many), mapped(*many), 1e-12, 1e-13)
+
+
+def in_a_graph_of_fx(case: Case) -> None:
+    """What `torch.fx.symbolic_trace` hands over is no tensor; the graph is saved, and runs as a call does."""
+    given, other = case.fixed(), case.fixed(seed=6)
+    names = ", ".join(f"a{k}" for k in range(len(given)))
+    call: Any = eval(f"lambda {names}: op({names})", {"op": case.op})
+    by_name: Any = eval(
+        f"lambda {names}: op({', '.join(f'{d.name}=a{k}' for k, d in enumerate(case.op.tensors))})", {"op": case.op}
+    )
+    for function in (call, by_name):
+        graph = torch.fx.symbolic_trace(function)
+        graph = pickle.loads(pickle.dumps(copy.deepcopy(graph)))
+        close(parts(graph(*other)), parts(case.op(*other)), 0, 0)
+    both(Case(case.name, case.row, graph), case.drawn())
+    torch._dynamo.reset()
+    close(parts(torch.compile(graph, fullgraph=True, backend="aot_eager")(*given)), parts(case.op(*given)), 1e-12)
+
+
+def in_torchscript(case: Case) -> None:
+    graph = torch.jit.trace(case.op, tuple(case.drawn()))
+    both(Case(case.name, case.row, graph), case.drawn(seed=6))
+
+
 def without_data(case: Case) -> None:
     given = case.fixed()
     want = parts(case.op(*given))
@@ -557,7 +605,8 @@ HABITS: dict[str, Callable[[Case], None]] = {
     f.__name__: f
     for f in (
         *(pytorchs_check_of_operators, first_derivatives, second_derivatives),
-        *(compiled, compiled_for_any_lengths, exported, traced, without_data),
+        *(compiled, compiled_for_any_lengths, compiled_by_name, transformed_where_compiling_stops),
+        *(exported, traced, in_a_graph_of_fx, in_torchscript, without_data),
         *(mapped, pushed_forward, jacobians_and_hessians),
         *(autocast, without_gradients, anomalies, default_dtype),
         *(other_layouts, expanded, nothing, some_wanted, some_results, mixed_dtypes),
