@@ -149,6 +149,15 @@ def varying(arrays: Sequence[Any]) -> frozenset[Any]:
     return frozenset().union(*(t.mat.varying if hasattr(t, "mat") else t.vma for t in types))
 
 
+def whole(array: Any) -> Any:
+    """An array whose type says how it is sharded (axes of a mesh that are `AxisType.Explicit`) as one that is not, as
+    results of callbacks are: its gradient is sharded again as it is. Elsewhere the array."""
+    sharding = getattr(jax.typeof(array), "sharding", None)
+    if sharding is None or all(part is None for part in sharding.spec):
+        return array
+    return jax.sharding.reshard(array, jax.sharding.PartitionSpec())
+
+
 def spread(arrays: Sequence[Any], axes: frozenset[Any]) -> list[Any]:
     """As arrays that may differ along these axes, as JAX takes operands: gradients of those that do not are summed."""
     cast = [tuple(sorted(axes - varying([a]), key=str)) for a in arrays]
@@ -176,4 +185,4 @@ def _applied() -> Any:
     return _PRIMITIVE[0]
 
 
-__all__ = ["Linear", "spread", "varying"]
+__all__ = ["Linear", "spread", "varying", "whole"]

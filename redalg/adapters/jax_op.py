@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.jax_linear import Linear, spread, varying
+from redalg.adapters.jax_linear import Linear, spread, varying, whole
 from redalg.adapters.operands import (
     OnHost,
     Registered,
@@ -78,6 +78,7 @@ class JaxOp(Registered):
         if any(d.dimensions for d in self.tensors):
             held = dict(zip([d.name for d in self.tensors], arrays, strict=True))
             arrays = in_windows(self.form.spec, held, WHERE)
+        arrays = [whole(a) for a in arrays]
         found = self._op(*spread(arrays, varying(arrays)))
         return found[0] if len(found) == 1 else found
 

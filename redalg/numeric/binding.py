@@ -301,7 +301,9 @@ def check_kind(decl: Decl, kind: str, name: str, where: str) -> None:
     if kind not in taken:
         why = f"{decl.name} is declared {declared}" if declared != "real" else f"{decl.name} is a real tensor"
         if kind not in "biufc":
-            why, fix = "it does not hold numbers", "convert it to a numeric dtype"
+            narrow = name.startswith(("int", "uint", "float"))  # such as int4, which extends NumPy
+            why = "nothing is computed in it" if narrow else "it does not hold numbers"
+            fix = "convert it to a numeric dtype of NumPy"
         raise RedalgError(f"{decl} with dtype {name}", where, why, fix.format(decl.name))
 
 

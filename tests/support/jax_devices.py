@@ -71,6 +71,14 @@ def check(name: str) -> None:
         if "i" not in axes[k]:
             second = jax.jit(inside(jax.hessian(loss(found.op), k), placed(())))(*spread)
             close(second, jax.hessian(loss(found.op), k)(*given), 1e-11)
+    explicit = jax.make_mesh((DEVICES,), ("n",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(explicit):  # types say how arrays are spread: gradients are of the types of their arrays
+        typed = [jax.device_put(a, jax.sharding.NamedSharding(explicit, s)) for a, s in zip(given, specs, strict=True)]
+        for how in (lambda f: f, jax.jit):
+            close(how(found.op)(*typed), want, 1e-12)
+            graded = how(jax.grad(loss(found.op), at))(*typed)
+            close(graded, slopes, 1e-12)
+            assert [jax.typeof(g) for g in graded] == [jax.typeof(typed[k]) for k in at]
     try:
         jax.jit(inside(found.op, jax.tree.map(lambda _: placed(()), want)))(*spread)
     except ValueError as error:

@@ -322,6 +322,38 @@ def checkpoints(case: Case) -> None:
         close(jax.jit(jax.grad(loss(again), at))(*x), want, 1e-12)
 
 
+def linear_maps(case: Case) -> None:
+    """What `linearize` gives is compiled, mapped and transposed; beside a result that is not differentiated."""
+    given = case.drawn()
+    own, x = moves(case, case.op, given)
+    weights = tuple(map(wave, own(*x)))
+    _, pushed = jax.linearize(own, *x)
+    want = jax.vjp(own, *x)[1](weights)
+    close(jax.linear_transpose(pushed, *x)(weights), want, 1e-12)
+    close(jax.jit(pushed)(*x), jax.jvp(own, x, x)[1], 1e-12)
+    many = tuple(jnp.stack([a, 2 * a]) for a in x)
+    close([m[1] for m in jax.vmap(pushed)(*many)], [2 * p for p in pushed(*x)], 1e-12)
+    _, pulled, beside = jax.vjp(lambda *a: (own(*a), {"given": given}), *x, has_aux=True)
+    close(pulled(weights), want, 1e-12)
+    assert beside["given"] is not None
+    partial = jax.tree_util.Partial(case.op, given[0])
+    close(jax.jit(lambda f, *a: f(*a))(partial, *given[1:]), case.op(*given), 1e-12)
+
+
+def policies(case: Case) -> None:
+    """Of checkpoints: results that are kept by name, and computed again."""
+    names = importlib.import_module("jax.ad_checkpoint")
+    own, x = moves(case, case.op, case.drawn())
+    at = tuple(range(len(x)))
+
+    def marked(*a: Any) -> Any:
+        return sum((jnp.tanh(names.checkpoint_name(p, "kept")) * wave(p)).sum() for p in own(*a))
+
+    want, kinds = jax.grad(marked, at)(*x), names.checkpoint_policies
+    for policy in (kinds.save_only_these_names("kept"), kinds.nothing_saveable, kinds.everything_saveable):
+        close(jax.jit(jax.grad(jax.checkpoint(marked, policy=policy), at))(*x), want, 1e-12)
+
+
 def stopped(case: Case) -> None:
     given = case.drawn()
     own, x = moves(case, case.op, given)
@@ -924,6 +956,7 @@ def threads(case: Case) -> None:
 
 SMOOTH = (
     *(gradients, of_one_result, pushed_forward, jacobians, hessians, jaxs_check_of_gradients, checkpoints, stopped),
+    *(linear_maps, policies),
     *(whole_numbers_among_the_arrays, one_array_twice, rules_of_users, maps_of_gradients, steps),
 )
 """Habits of what has a derivative."""
