@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -16,9 +17,15 @@ _NAME = getattr(os.environ, "encodekey", str)("REDALG_THREADS")
 
 
 def threads() -> int:
-    """How many threads share a call: ``REDALG_THREADS``, else as many as this process may run on."""
+    """How many threads share a call: ``REDALG_THREADS``, else as many as this process may run on.
+
+    In processes of PyTorch's loaders it is one, as PyTorch's own functions have there: there are many of them.
+    """
     given = os.environ.get("REDALG_THREADS", "") if _ENVIRON is None or _NAME in _ENVIRON else ""
     if not given:
+        loaders = sys.modules.get("torch.utils.data")
+        if loaders is not None and loaders.get_worker_info() is not None:
+            return 1
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not given.isdigit() or not int(given):
         raise RedalgError(f"REDALG_THREADS={given!r}", "the environment", "it counts threads", "a number from 1 on")

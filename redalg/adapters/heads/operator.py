@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from redalg.adapters import torch_op as torch_operators
 from redalg.adapters.heads.extrema import Pooled
 from redalg.adapters.heads.gathers import Gathers
 from redalg.adapters.heads.orders import Orders
@@ -19,6 +20,7 @@ from redalg.adapters.heads.second import Second
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import Registered, by_name, own_tensors
 from redalg.adapters.torch_graphs import is_traced, nested, traced
+from redalg.adapters.torch_lists import from_list, in_list, mapped_list
 from redalg.adapters.torch_modes import carry_tangents, maps_gradients, over_gradients, transformed, untraced
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
@@ -144,18 +146,26 @@ class TorchHead(Registered):
         if self._second is not None:
             weights = [f"Tensor w{k}" for k in range(len(own))]
             made["_second"] = [*own, *pulled, *weights], self._by_second, self._fake_second
-        found = {}
-        for suffix, (arguments, run, fake) in made.items():
-            self._library.define(f"{short}{suffix}({', '.join(arguments)}) -> Tensor[]")
-            for key in ("CPU", "CUDA"):
-                self._library.impl(f"{short}{suffix}", untraced(run), key)
-            torch.library.register_fake(f"{self.name}{suffix}", fake, lib=self._library)
-            operator = getattr(getattr(torch.ops, namespace), f"{short}{suffix}").default
-            rule = untraced(one_by_one(operator, fake))
-            torch.library.register_vmap(f"{self.name}{suffix}", rule, lib=self._library)
-            self._library.impl(f"{short}{suffix}", over_gradients(operator, rule), "Batched")
-            found[suffix] = operator
-        return found
+        return {suffix: self._registered(f"{short}{suffix}", *parts) for suffix, parts in made.items()}
+
+    def _registered(self, short: str, arguments: list[str], run: Any, fake: Any) -> Any:
+        """One operator; its tensors are one list where PyTorch takes no more arguments."""
+        namespace, listed = self.name.partition("::")[0], len(arguments) > torch_operators.MOST_ARGUMENTS
+        schema = "Tensor?[] a" if listed else ", ".join(arguments)
+        self._library.define(f"{short}({schema}) -> Tensor[]")
+        operator = call = getattr(getattr(torch.ops, namespace), short).default
+        if listed:
+            call = in_list(operator, len(arguments))
+        run, rule = untraced(run), untraced(one_by_one(call, fake))
+        legacy = over_gradients(call, rule)
+        if listed:
+            run, fake, rule, legacy = from_list(run), from_list(fake), mapped_list(rule), from_list(legacy)
+        for key in ("CPU", "CUDA"):
+            self._library.impl(short, run, key)
+        torch.library.register_fake(f"{namespace}::{short}", fake, lib=self._library)
+        torch.library.register_vmap(f"{namespace}::{short}", rule, lib=self._library)
+        self._library.impl(short, legacy, "Batched")
+        return call
 
     def _values(self, *own: Any) -> list[Any]:
         found = self.slabs.values(self._named(own))

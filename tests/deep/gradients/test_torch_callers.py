@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
+from redalg.kernels.cpu.threads import threads
 from tests.support.gloo_ranks import on_ranks
 
 torch: Any = pytest.importorskip("torch")
@@ -318,6 +320,22 @@ def test_loaders_call_operators_in_their_processes(start: str) -> None:
     assert len(batches) == 2
     for batch in batches:
         torch.testing.assert_close(batch.sum(-1), torch.ones(2, 64))
+
+
+class Threads(Rows):
+    def __getitem__(self, k: int) -> Any:
+        return threads()
+
+
+def test_loaders_are_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch's functions are there: a process for every processor, each with as many threads, would be slow."""
+    monkeypatch.delenv("REDALG_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    assert threads() == 3
+    loader = torch.utils.data.DataLoader(Threads(None), 4, num_workers=1, multiprocessing_context="fork", timeout=100)
+    assert next(iter(loader)).tolist() == [1] * 4
+    monkeypatch.setenv("REDALG_THREADS", "2")
+    assert next(iter(loader)).tolist() == [2] * 4
 
 
 def sharded(rank: int, ranks: int) -> list[Any]:

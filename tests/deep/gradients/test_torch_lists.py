@@ -1,4 +1,4 @@
-"""Operators whose tensors are more than PyTorch's schemas have arguments: one list, and every habit as before."""
+"""Operators and heads whose tensors are more than PyTorch's schemas have arguments: one list, and every habit as before."""
 
 from __future__ import annotations
 
@@ -63,3 +63,32 @@ def test_seventy_tensors() -> None:
         torch.testing.assert_close(pairs[0], pairs[1])
     mapped = torch.vmap(op)(*(torch.stack([x, 2 * x]) for x in given))
     torch.testing.assert_close(mapped, torch.stack([plain(*given), plain(*(2 * x for x in given))]))
+
+
+@pytest.mark.parametrize("gradients", ["later", "now"])
+def test_heads_of_many_tensors(gradients: str) -> None:
+    """Losses of seventy weights of rows: values, gradients, slopes of these, maps, a compiled step."""
+    names = [f"w{k}" for k in range(70)]
+    parts = " + ".join(f"{n}[t]*({k + 1})" for k, n in enumerate(names))
+    text = f"l = logsumexp[v](sum[d](H[t,d]*W[v,d])); return loss = sum[t](l*({parts}))"
+    head = ra.torch.head(ra.parse(text), f"listed::head_{gradients}", gradients)
+    drawn = {"H": torch.randn(3, 2), "W": torch.randn(4, 2)} | {n: torch.rand(3) for n in names}
+    given = [drawn[d.name].double().requires_grad_() for d in head.tensors]
+
+    def plain(*own: torch.Tensor) -> torch.Tensor:
+        held = dict(zip((d.name for d in head.tensors), own, strict=True))
+        return ((held["H"] @ held["W"].mT).logsumexp(1) * sum((k + 1) * held[n] for k, n in enumerate(names))).sum()
+
+    def second(function: object) -> list[torch.Tensor]:
+        slopes = torch.autograd.grad(function(*given), given, create_graph=True)
+        return list(torch.autograd.grad(sum(s.square().sum() for s in slopes), given))
+
+    for f in (head, torch.compile(head, fullgraph=True, backend="aot_eager")):
+        torch.testing.assert_close(*(torch.autograd.grad(g(*given), given) for g in (f, plain)))
+    torch.testing.assert_close(second(head), second(plain))
+    many = [torch.stack([x, 2 * x]) for x in given]
+    torch.testing.assert_close(torch.vmap(head)(*many), torch.stack([plain(*given), plain(*(2 * x for x in given))]))
+    own, want = (torch.func.jvp(f, tuple(given), tuple(given)) for f in (head, plain))
+    torch.testing.assert_close(own, want)
+    mapped = torch.vmap(torch.func.grad(head))(*many)
+    torch.testing.assert_close(mapped, torch.vmap(torch.func.grad(plain))(*many))
