@@ -22,11 +22,13 @@ from redalg.adapters.operands import (
     Unsaved,
     as_passed,
     by_name,
+    complex_tensors,
     derivative,
     in_windows,
     longer_outputs,
     mapped_form,
     own_tensors,
+    refuse_complex,
     sizes_of,
 )
 from redalg.errors import RedalgError
@@ -89,6 +91,10 @@ class JaxOp(Registered):
     def _derivative(self) -> Vjp | RedalgError:
         return derivative(self.form.spec, self._assume)
 
+    @cached_property
+    def _complex(self) -> frozenset[str]:
+        return complex_tensors(self.form.spec)
+
     @property
     def _vjp(self) -> Vjp:
         if isinstance(self._derivative, RedalgError):
@@ -138,6 +144,9 @@ class JaxOp(Registered):
         """The values, and their tangents: a linear map of those of the arrays that move. Nothing is said of tangents
         of what was saved: they are 0, since derivatives of gradients are along arrays and cotangents alone."""
         values = self._saved(*arrays)
+        if self._complex:
+            wanted = {d.name for d, t in zip(self.tensors, tangents, strict=True) if not _is_still(t)}
+            refuse_complex(self.form.spec, self._complex, wanted, list(map(jax.numpy.iscomplexobj, values)), WHERE)
         moving = {n: t for n, t in self._named(tangents).items() if n in self._vjp.wrt and not _is_still(t)}
         held = dict(zip(self._vjp.forward.outputs, values, strict=True))
         found = {n: _zero_tangent(v) for n, v in held.items()}

@@ -148,6 +148,25 @@ def derivative(spec: Spec, assume: Iterable[str] = ()) -> Vjp | RedalgError:
         return refusal
 
 
+def complex_tensors(spec: Spec) -> frozenset[str]:
+    return frozenset(d.name for d in own_tensors(spec) if "complex" in d.domain)
+
+
+def refuse_complex(
+    spec: Spec, tensors: Collection[str], wanted: Collection[str], outputs: Sequence[bool], where: str
+) -> None:
+    """Raises: RedalgError where one of the complex tensors is among those that a derivative is wanted by, or an output
+    that is complex reads one of these: derivatives are those of real numbers, and these would be dropped."""
+    found = [n for n in wanted if n in tensors]
+    for (name, node), is_complex in zip(spec.outputs.items(), outputs, strict=False):
+        if is_complex and any({t.attr.name, t.attr.array}.intersection(wanted) for t in g.leaves(node)):
+            found.append(name)
+    if found:
+        why = "derivatives are those of real numbers, and it is complex"
+        fix = "declare real and imaginary parts as two tensors"
+        raise RedalgError(f"a derivative by or of {found[0]}", where, why, fix)
+
+
 def assumptions(given: str | Iterable[str]) -> tuple[list[str], list[str]]:
     """Named assumptions: those under which a form is derived, and those of its derivative.
 
@@ -241,10 +260,12 @@ __all__ = [
     "as_passed",
     "by_name",
     "by_operators_name",
+    "complex_tensors",
     "derivative",
     "in_windows",
     "longer_outputs",
     "mapped_form",
     "own_tensors",
+    "refuse_complex",
     "sizes_of",
 ]

@@ -22,11 +22,13 @@ from redalg.adapters.operands import (
     Registered,
     as_passed,
     by_name,
+    complex_tensors,
     derivative,
     in_windows,
     longer_outputs,
     mapped_form,
     own_tensors,
+    refuse_complex,
     sizes_of,
 )
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
@@ -231,6 +233,7 @@ class TorchOp(Registered):
     def _differentiable_results(self, arrays: Sequence[Any]) -> Any:
         if isinstance(self.derivative, RedalgError):
             raise self.derivative
+        self._refuse_complex([a.requires_grad for a in arrays], ())
         if torch.jit.is_tracing():  # functions of autograd written in Python are none of TorchScript
             return self.plain(*arrays)
         differentiable = self.with_saved if torch.compiler.is_compiling() or maps_gradients() else self._function.apply
@@ -283,13 +286,15 @@ class TorchOp(Registered):
         op = self
         if isinstance(self.derivative, RedalgError):
             return self._refused
-        count, several = len(self.form.spec.outputs), len(self.form.spec.outputs) > 1
+        count, several, real = len(self.form.spec.outputs), len(self.form.spec.outputs) > 1, not self._complex
 
         class Recorded(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *arrays: Any) -> Any:
                 kept = op._results(op._forward, arrays)
                 ctx.save_for_backward(*arrays, *kept)
+                if not real:
+                    op._refuse_complex(ctx.needs_input_grad, kept)
                 if not several:
                     if not kept[0].is_floating_point():
                         ctx.mark_non_differentiable(kept[0])
@@ -498,8 +503,20 @@ class TorchOp(Registered):
 
     # --- autograd ----------------------------------------------------------------------------------------------------
 
+    def _refuse_complex(self, moving: Iterable[bool], output: Sequence[Any]) -> None:
+        """Raises: RedalgError for a complex tensor or result where a derivative is wanted, which would be dropped."""
+        if not self._complex:
+            return
+        wanted = {d.name for d, m in zip(self.tensors, moving, strict=False) if m}
+        refuse_complex(self.spec, self._complex, wanted, [a.is_complex() for a in output], self.name)
+
+    @cached_property
+    def _complex(self) -> frozenset[str]:
+        return complex_tensors(self.spec)
+
     def _keep(self, ctx: Any, inputs: Any, output: Any) -> None:
         assert self.vjp is not None
+        self._refuse_complex(ctx.needs_input_grad, output)
         ctx.save_for_backward(*inputs, *output)
         constant = [o for o in output if not o.dtype.is_floating_point] + list(output[len(self.form.spec.outputs) :])
         if constant:
@@ -509,12 +526,14 @@ class TorchOp(Registered):
     def _keep_both_ways(self, ctx: Any, inputs: Any, output: Any) -> None:
         """For tangents, too. What is saved beside the outputs has tangents of 0, and is not marked as constant: under
         vmap the mark would be lost, and a missing tangent an error."""
+        self._refuse_complex(ctx.needs_input_grad, output)
         ctx.save_for_backward(*inputs, *output)
         ctx.save_for_forward(*inputs, *output)
         ctx.mark_non_differentiable(*(o for o in output if not o.dtype.is_floating_point))
         ctx.set_materialize_grads(False)
 
     def _keep_tensors(self, ctx: Any, inputs: Any, output: Any) -> None:
+        self._refuse_complex(ctx.needs_input_grad, output)
         ctx.save_for_backward(*inputs)
         ctx.mark_non_differentiable(*(o for o in output if not o.dtype.is_floating_point))
 
@@ -555,6 +574,7 @@ class TorchOp(Registered):
         """The tangents of the outputs along those of the tensors; None for whole numbers, and 0 for what is saved."""
         assert self.vjp is not None
         own, kept = ctx.saved_tensors[: len(self.tensors)], ctx.saved_tensors[len(self.tensors) :]
+        self._refuse_complex((t is not None for t in moving), kept)
         pairs = zip(self.tensors, moving, strict=True)
         given = {d.name: t for d, t in pairs if t is not None and d.name in self.vjp.wrt and t.is_floating_point()}
         found = tangents_of(self, own, given) if given else {}

@@ -137,7 +137,7 @@ def _viewed(d: Decl, array: Any, known: Mapping[str, int], where: str) -> Any:
         raise RedalgError(f"{d} given as {type(array).__name__}", where, why, "pass an array of NumPy, PyTorch or JAX")
     array = _padded(array, pads) if any(pads) else array
     shape, steps = _layout(d, array.shape, known)
-    if prod(n or 1 for n in shape) > _MOST:
+    if prod([n or 1 for n in shape]) > _MOST:
         why = f"they would have the shape {tuple(shape)}, more elements than an array can have"
         raise RedalgError(f"the windows of {d}", where, why, "shorter axes")
     if library == "torch":  # which counts in elements
@@ -205,11 +205,10 @@ def _repeated(d: Decl, strides: Sequence[int]) -> list[int]:
 
 
 def _padded(array: Any, pads: Sequence[int]) -> Any:
-    shape = [n + 2 * p for p, n in zip(pads, array.shape, strict=True)]
-    if hasattr(array, "new_zeros"):
-        whole = array.new_zeros(shape)
-    else:
-        whole = sys.modules[type(array).__module__.partition(".")[0]].zeros(shape, array.dtype)
+    library = sys.modules[type(array).__module__.partition(".")[0]]
+    if hasattr(array, "new_zeros"):  # PyTorch's, which may be mapped over, where nothing is written in place
+        return library.nn.functional.pad(array, [p for pad in reversed(pads) for p in (pad, pad)])
+    whole = library.zeros([n + 2 * p for p, n in zip(pads, array.shape, strict=True)], array.dtype)
     whole[tuple(slice(p, p + n) for p, n in zip(pads, array.shape, strict=True))] = array
     return whole
 

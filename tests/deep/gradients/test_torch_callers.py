@@ -46,6 +46,15 @@ class Norm(torch.nn.Module):
         return self.op(x, self.weight, b=self.bias, eps=1e-5)
 
 
+class Called(torch.nn.Module):
+    def __init__(self, op: Any) -> None:
+        super().__init__()
+        self.op = op
+
+    def forward(self, *given: Any) -> Any:
+        return self.op(*given)
+
+
 def model() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(4, 8), Norm(8), torch.nn.Linear(8, 8), Norm(8))
@@ -151,6 +160,53 @@ def test_graphs_of_what_is_not_there_are_refused() -> None:
             node.args = "mylib::never_made", *node.args[1:]
     code.recompile()
     refused(lambda: code(x), "no spec")
+
+
+def test_windows_are_compiled_exported_and_mapped_over() -> None:
+    """A product of windows broke the graph, and zeros around an array were written in place, which no map takes."""
+    op = ra.torch.compile(ra.parse("return y = sum[r](x[b,2*i+r:3-1]*w[r])"))
+    x, w = (torch.rand(s, dtype=torch.float64, requires_grad=True) for s in ((2, 9), (3,)))
+
+    def plain(x: Any, w: Any) -> Any:
+        return torch.nn.functional.conv1d(x[:, None], w[None, None], stride=2, padding=1)[:, 0]
+
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        step = torch.compile(op, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+        for given in (x, torch.rand(3, 12, dtype=torch.float64)):
+            torch.testing.assert_close(step(given, w), plain(given, w))
+        slopes = [torch.autograd.grad(f(x, w).sin().sum(), (x, w)) for f in (step, plain)]
+        torch.testing.assert_close(*slopes)
+    program = torch.export.export(Called(op), (x.detach(), w.detach()))
+    torch.testing.assert_close(program.module()(x, w), plain(x, w))
+    many = torch.stack([x, 2 * x]).detach()
+    torch.testing.assert_close(torch.vmap(op, (0, None))(many, w), torch.stack([plain(x, w), plain(2 * x, w)]))
+    slope, want = (torch.func.grad(lambda x, f=f: f(x, w.detach()).sin().sum()) for f in (op, plain))
+    torch.testing.assert_close(torch.vmap(slope)(many), torch.stack([want(a) for a in many]))
+
+
+def test_derivatives_of_complex_numbers_are_refused() -> None:
+    """They were dropped: there was no gradient where PyTorch has one."""
+    op = ra.torch.compile(ra.parse("tensors z[j] complex, x[j]; return y = sum[j](z[j]*x[j]), u = sum[j](x[j]**2)"))
+    z, x = torch.randn(3, dtype=torch.complex128), torch.randn(3, dtype=torch.float64)
+    torch.testing.assert_close(op(z, x), ((z * x).sum(), (x**2).sum()))
+    refused(lambda: op(z.clone().requires_grad_(), x), "by or of z")
+    refused(lambda: op(x.clone().requires_grad_(), x), "by or of z")
+    refused(lambda: op(z, x.clone().requires_grad_()), "by or of y")
+    alone = ra.torch.compile(ra.parse("tensors z[j] complex; return y = sum[j](z[j])"))
+    refused(lambda: alone(z.clone().requires_grad_()), "by or of z")
+    for mapped in (lambda f: f, lambda f: lambda a: torch.vmap(f)(torch.stack([a, a]))):
+        for taken in (torch.func.grad, lambda f: lambda a: torch.func.jvp(f, (a,), (a,))[1]):
+            refused(lambda: mapped(taken(lambda z: op(z, x)[0].abs()))(z), "by or of z")
+            refused(lambda: mapped(taken(lambda x: op(z, x)[0].abs()))(x), "by or of y")
+    torch._dynamo.reset()
+    refused(lambda: torch.compile(lambda z: op(z, x), backend="aot_eager")(z.clone().requires_grad_()), "by or of z")
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        own, z, x = op.form.jax(), *(jax.numpy.asarray(a.numpy()) for a in (z, x))
+        for at, name in ((0, "z"), (1, "y")):
+            refused(lambda: jax.grad(lambda *a: abs(own(*a)[0]), at)(z, x), f"by or of {name}")
+        refused(lambda: jax.jvp(lambda z: own(z, x), (z,), (z,)), "by or of z")
 
 
 # --- what heads are given ---

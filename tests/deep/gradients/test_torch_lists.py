@@ -1,4 +1,4 @@
-"""Operators and heads whose tensors are more than PyTorch's schemas have arguments: one list, and every habit as before."""
+"""Operators and heads with more tensors than PyTorch's schemas have arguments: one list, and every habit as before."""
 
 from __future__ import annotations
 
