@@ -93,7 +93,8 @@ def to_numpy(array: Any) -> np.ndarray:
         return array
     if _library_of(array) == "torch":
         plain = array.detach().resolve_conj().resolve_neg()
-        plain = plain.clone() if plain._is_zerotensor() else plain  # zeros without memory, among tangents
+        if getattr(plain, "_is_zerotensor", bool)():  # zeros without memory, among tangents
+            plain = plain.clone()
         return (plain.float() if declared_dtype(array) in NARROW_ONLY else plain).numpy()
     if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)
