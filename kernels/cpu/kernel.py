@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from redalg.graph.node import Node
 from redalg.kernels.code.dead_code import called, eliminated
+from redalg.kernels.code.fused import fused, once
 from redalg.kernels.code.imports import CPU, imports
 from redalg.kernels.code.text import definitions, finished
 from redalg.kernels.cpu import splits
@@ -76,6 +77,7 @@ def emit_cpu(program: Program, layout: Layout, schedule: CpuSchedule) -> CpuModu
     functions = called({name: f for kernel in printed for name, f in kernel.functions.items()}, used)
     inner = [replace(f, decorators=(INNER,)) for f in functions.values()]
     used = reads([*inner, *made])
+    first.buffered = any(kernel.buffered for kernel in printed)
     body = (*definitions(used, first.numbers()), *inner, *entries)
     block = (*imports(used | reads(body), CPU), *body)
     stages = tuple(kernel.stage for kernel in printed)
@@ -117,6 +119,7 @@ class CpuKernel(Kernel):
     elements: CpuElements
     results: CpuResults
     reused: Mapping[Node, str] = MappingProxyType({})  # values of results that a walk over rows side by side has kept
+    buffered = False  # whether elements of a tile are copied
     approximates = False  # all of `redalg.kernels.cpu.math.functions` is as quick as it is exact
 
     def __init__(self, program: Program, schedule: CpuSchedule, layout: Layout, stage: Stage, prints: Prints) -> None:
@@ -167,6 +170,9 @@ class CpuKernel(Kernel):
             out("splits = (length + span - 1) // span")
         hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS", self.cpu.whole > WHOLE)
         body = hoisted.block(self.out.body())
+        if self.cpu.single:
+            body = fused(once(body))
+        self.buffered = any("TILE" in made for made in hoisted.buffers.values())
         out(*hoisted.buffers.values())
         if hoisted.heap:
             with out.block(f"if {' or '.join(f'missing({name})' for name in hoisted.heap)}:"):
@@ -194,7 +200,7 @@ class CpuKernel(Kernel):
             "NAN": f"{self.real}(np.nan)",
             "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)",
-            "TILE": self.cpu.whole if self.cpu.resident else ROWS if self.cpu.across else TILE,
+            "TILE": self._tile(),
             "BLOCK": BLOCK,
             "STRIP": STRIP,
             "LANES": LANES,
@@ -203,6 +209,13 @@ class CpuKernel(Kernel):
             "MISSING": "i64(2**62)",
             **self.watching.numbers(),
         }
+
+    def _tile(self) -> int:
+        """Elements of a tile at most. Whether a tile is copied is known once all functions are printed: one that is read
+        where it lies takes no room, and each ends in sums over the elements of vectors."""
+        if self.cpu.resident:
+            return self.cpu.whole
+        return ROWS if self.cpu.across else TILE if self.buffered else WHOLE
 
     def _where_am_i(self) -> None:
         out, rows = self.out, self.program.rows

@@ -411,6 +411,23 @@ def available() -> bool:
     return os.name == "posix" and os.uname().machine.lower() in PAUSE
 
 
+@lru_cache(maxsize=1)
+def _native() -> dict[str, int]:
+    """Where the functions of the text lie."""
+    pause = PAUSE[os.uname().machine.lower()]
+    constants = {
+        "PAUSE": pause,
+        "DECLARED": pause.replace(" 1", ""),
+        "PART": str(PART),
+        "SPINS": str(SPINS),
+        "FEW": str(FEW),
+    }
+    text = TEXT + (ELSEWHERE if sys.platform == "linux" else ANYWHERE)
+    for name, value in constants.items():
+        text = text.replace(name, value)
+    return loaded_text(text, NAMES)
+
+
 class Job:
     """Functions that run one after the other for a range of rows; each takes `per` times the range.
 
@@ -419,6 +436,15 @@ class Job:
 
     def __init__(self, stages: Sequence[tuple[int, int]], each: bool) -> None:
         self.words = struct.pack(f"{2 + 2 * len(stages)}q", len(stages), each, *(w for pair in stages for w in pair))
+        self._range: Any = None
+
+    def run(self, values: bytes, total: int) -> int:
+        """The job for rows 0 to `total`, by the caller alone; its status."""
+        if self._range is None:
+            word, long = ctypes.c_char_p, ctypes.c_int64
+            self._range = ctypes.CFUNCTYPE(ctypes.c_int32, word, word, long, long)(_native()["redalg_range"])
+        status: int = self._range(self.words, values, 0, total)
+        return status
 
 
 class Pool:
@@ -430,18 +456,7 @@ class Pool:
     """
 
     def __init__(self, workers: int) -> None:
-        pause = PAUSE[os.uname().machine.lower()]
-        constants = {
-            "PAUSE": pause,
-            "DECLARED": pause.replace(" 1", ""),
-            "PART": str(PART),
-            "SPINS": str(SPINS),
-            "FEW": str(FEW),
-        }
-        text = TEXT + (ELSEWHERE if sys.platform == "linux" else ANYWHERE)
-        for name, value in constants.items():
-            text = text.replace(name, value)
-        found = loaded_text(text, NAMES)
+        found = _native()
         word, long = ctypes.c_void_p, ctypes.c_int64
         self._share: Any = ctypes.CFUNCTYPE(ctypes.c_int32, word, ctypes.c_char_p, ctypes.c_char_p, long, long, long)(
             found["redalg_share"]

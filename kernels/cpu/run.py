@@ -109,8 +109,9 @@ class CpuRun(Shown):
             for i in copied:
                 given[i] = plain(given[i])
         results = ready(given, arrays, out)
-        if ready.last is not None:
-            self._last = ready.last  # of whichever thread came last
+        last = ready.last
+        if last is not None:
+            self._last = last  # of whichever thread came last
         return results
 
     # --- once per kind of call ------------------------------------------------------------

@@ -22,6 +22,7 @@ from redalg.kernels.ir.program import Program, result_key
 
 SHARE = 4e3  # nanoseconds of work that are worth telling another thread of
 MERGED = 10.0  # nanoseconds that merging an entry of a split's state takes, about
+KEPT_ENTRIES = 1 << 12  # entries of states that are worth keeping from one call to the next
 ROWS_EACH = 2  # rows for every thread from which on a row is computed by one thread, whatever its length
 
 
@@ -61,10 +62,11 @@ class Prepared:
             self._turn(blocks, program, columns)
         else:
             self._values, self._places = self._arguments(sizes, views, span, width, names)
-        self._tables = self._rooms(self._units * self._splits, held)
+        self._rooms = Rooms(compiled.module, self._units * self._splits, held)
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []
         self._once = native[0][0] if len(self._native) == 1 else None
+        self._lone = self._jobs_of(True)[0][0] if self._native and pool.available() else None
         self._jobs: dict[bool, list[tuple[pool.Job, int, Native | None]]] = {}
 
     def _turn(self, blocks: Blocks, program: Program, rows: int) -> None:
@@ -122,20 +124,23 @@ class Prepared:
         return self._splits == 1
 
     def _run(self, values: list[Any]) -> None:
-        if self._shares < 2 and self._once is not None and not self._tables:
+        if self._shares < 2 and self._once is not None and not self._rooms.tables:
             self._alone(values)
             return
-        rooms = [(at, np.empty(size, dtype)) for at, size, dtype in self._tables]
-        for at, buffer in rooms:
-            values[at] = address_of(buffer)
+        room = self._rooms.taken(values)
         there = threads() if self._shares > 1 else 1
         workers = min(there, self._shares) or 1
         if workers == 1 and self._once is not None:
             self._alone(values)
-        elif self._native and pool.available():
-            self._pooled(values, workers, there if workers > 1 else 1)
-        else:
+        elif self._lone is None:
             self._shared(values, workers)
+        elif workers == 1:
+            status = self._lone.run(self._native[0][0].pack(*values), self._units)
+            if status:
+                require_memory(status)
+        else:
+            self._pooled(values, workers, there)
+        self._rooms.left(room)
 
     def _alone(self, values: list[Any]) -> None:
         """The only function, by the caller."""
@@ -174,8 +179,9 @@ class Prepared:
         function where the caller had better do it alone: states of splits are soon merged."""
         if by_rows:
             stages = [(f.address, per_row) for f, per_row in self._native]
-            return [(pool.Job(stages, len(stages) > 1 and not self._whole), 1, None)]
-        soon = MERGED * sum(size for _, size, _ in self._tables) < SHARE
+            each = len(stages) > 1 and not self._whole and not self.compiled.schedule.interleaved
+            return [(pool.Job(stages, each), 1, None)]
+        soon = MERGED * self._rooms.entries < SHARE
         return [
             (pool.Job([(f.address, 1)], False), per_row, f if soon and per_row == 1 else None)
             for f, per_row in self._native
@@ -192,11 +198,6 @@ class Prepared:
                 function(*values, low, high)
 
             share(self._units * per_row, workers, part)
-
-    def _rooms(self, splits: int, width: int) -> list[tuple[int, int, str]]:
-        """Room for the states of so many splits, some of them arrays of this width: which argument, size and dtype."""
-        scratch = [(at, p) for at, p in enumerate(self.compiled.module.params) if p.role == "scratch"]
-        return [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
 
     def _arguments(
         self, sizes: Mapping[str, int], views: Mapping[str, View], span: int, width: int, names: Sequence[str]
@@ -222,6 +223,35 @@ class Prepared:
                 values.append(0)
                 places += [(at, numbers[name])] if p.role != "scratch" else []
         return values, places
+
+
+class Rooms:
+    """Room for the states of so many splits, some of them arrays of this width; small ones are kept for later calls.
+
+    `tables`: which argument each is, its size and dtype.
+    """
+
+    def __init__(self, module: CpuModule, splits: int, width: int) -> None:
+        scratch = [(at, p) for at, p in enumerate(module.params) if p.role == "scratch"]
+        self.tables = [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
+        self.entries = sum(size for _, size, _ in self.tables)
+        self._idle: list[list[tuple[int, int, np.ndarray]]] = []  # appending to a list, and taking from it, is atomic
+
+    def taken(self, values: list[Any]) -> list[tuple[int, int, np.ndarray]]:
+        """Room for a call, among its arguments."""
+        try:
+            room = self._idle.pop()
+        except IndexError:
+            made = [(at, np.empty(size, dtype)) for at, size, dtype in self.tables]
+            room = [(at, address_of(x), x) for at, x in made]
+        for at, address, _ in room:
+            values[at] = address
+        return room
+
+    def left(self, room: list[tuple[int, int, np.ndarray]]) -> None:
+        """A call is over."""
+        if self.entries <= KEPT_ENTRIES:
+            self._idle.append(room)
 
 
 class Marks:

@@ -1,0 +1,255 @@
+"""Rows of one element side by side: loops over the stream turn once, and loops over rows that follow each other are one.
+
+A kernel that walks columns has a loop over them for every step of a pass, and keeps what a step gives in a table. Where a
+row is one element, that is all there is to do: in one loop values stay in registers, and tables that nobody else reads
+are never written.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from redalg.graph.functions import FUNCTIONS
+from redalg.source.render import text
+from redalg.source.statements import (
+    Assign,
+    Block,
+    Comment,
+    Expression,
+    For,
+    If,
+    Statement,
+    While,
+    assigned_names,
+    expression,
+    expressions,
+    names,
+    reads,
+    walk,
+)
+
+DEAR = {f"{name}_" for name in FUNCTIONS} - {"sqrt_", "rsqrt_", "abs_"}  # whose constants alone fill the registers
+ONCE, REST, NEVER = "range(count)", "range(unrolled, count)", ("range(0, unrolled,", "range(0, ahead,")
+COLUMNS = "range(COLUMNS)"
+
+
+def once(block: Block) -> Block:
+    """The statements where the stream has one element: what loops over it repeat is done once.
+
+    >>> from redalg.source.render import render
+    >>> from redalg.source.statements import statements
+    >>> block = statements("for k in range(0, unrolled, 4):\\n    f(k)\\nfor k in range(unrolled, count):\\n    g(k)")
+    >>> print(render(once(block)))
+    k = 0
+    g(k)
+    """
+    return tuple(inner for s in block for inner in _once(s))
+
+
+def _once(s: Statement) -> Block:
+    if isinstance(s, For):
+        over = text(s.over)
+        if over.startswith(NEVER):
+            return ()
+        body = once(s.body)
+        if over in (ONCE, REST):
+            return (Assign(targets=(s.target,), value=expression("0")), *body)
+        return (replace(s, body=body),)
+    if isinstance(s, While):
+        body = once(s.body)
+        if text(s.test) != "first < length":
+            return (replace(s, body=body),)
+        return tuple(x for x in body if not (isinstance(x, Assign) and x.operator and text(x.targets[0]) == "first"))
+    if isinstance(s, If):
+        return (replace(s, body=once(s.body), orelse=once(s.orelse)),)
+    return (s,)
+
+
+def fused(block: Block) -> Block:
+    """The statements with loops over columns joined to those before them, where every element is computed as it was.
+
+    >>> from redalg.source.render import render
+    >>> from redalg.source.statements import statements
+    >>> loops = "for m in range(COLUMNS):\\n    a[m] = f(m)\\nn = 1\\nfor m in range(COLUMNS):\\n    b[m] = a[m]"
+    >>> print(render(fused(statements(loops))))
+    n = 1
+    for m in range(COLUMNS):
+        a[m] = f(m)
+        b[m] = a[m]
+    >>> print(render(fused(statements(loops.replace("a[m]", "a[0]", 1)))))
+    for m in range(COLUMNS):
+        a[0] = f(m)
+    n = 1
+    for m in range(COLUMNS):
+        b[m] = a[m]
+    """
+    made: list[Statement] = []
+    loop: int | None = None  # where the loop lies that others may join
+    values: dict[str, Assign] = {}  # what the variables are that were assigned in this block
+    aliases: dict[str, str] = {}
+    for s in block:
+        if isinstance(s, For) and text(s.over) == COLUMNS:
+            s = replace(s, body=fused(s.body))
+            if loop is not None and _joins(made[loop], s, aliases):
+                made[loop] = replace(made[loop], body=(*made[loop].body, *s.body))  # type: ignore[attr-defined]
+                continue
+            loop = len(made)
+            made.append(s)
+        elif isinstance(s, Assign) and not s.operator:
+            if _known(s, values):
+                continue
+            _remember(s, values, aliases)
+            if loop is not None and _passes(s, made[loop]):
+                made.insert(loop, s)
+                loop += 1
+            else:
+                made.append(s)
+                loop = None
+        else:
+            if not isinstance(s, Comment):
+                loop, values, aliases = None, {}, {}
+            made.append(_inside(s))
+        if isinstance(s, For):
+            for name in _assigned(s.body):
+                _forget(name, values)
+    return tuple(made)
+
+
+def _inside(s: Statement) -> Statement:
+    if isinstance(s, For | While):
+        return replace(s, body=fused(s.body))
+    return replace(s, body=fused(s.body), orelse=fused(s.orelse)) if isinstance(s, If) else s
+
+
+# --- variables outside loops -----------------------------------------------------------------------------------------
+
+
+def _known(s: Assign, values: dict[str, Assign]) -> bool:
+    """Whether a variable has this value already."""
+    (target, *others) = s.targets
+    before = values.get(text(target))
+    return not others and before is not None and text(before.value) == text(s.value)
+
+
+def _remember(s: Assign, values: dict[str, Assign], aliases: dict[str, str]) -> None:
+    assigned = assigned_names(s)
+    for name in assigned:
+        _forget(name, values)
+        aliases.pop(name, None)
+        if isinstance(s.value, ast.Name):
+            aliases[name] = aliases.get(s.value.id, s.value.id)
+    if len(s.targets) == 1 and isinstance(s.targets[0], ast.Name) and not names(s.value) & {*assigned}:
+        if not any(isinstance(n, ast.Call | ast.Subscript) for n in ast.walk(s.value)):
+            values[assigned[0]] = s
+
+
+def _forget(name: str, values: dict[str, Assign]) -> None:
+    for other in [n for n, s in values.items() if n == name or name in names(s.value)]:
+        del values[other]
+
+
+def _passes(s: Assign, loop: Statement) -> bool:
+    """Whether a statement behind a loop may stand before it."""
+    assert isinstance(loop, For)
+    given = {n for t in s.targets for n in names(t)}
+    read, written = names(s.value) | given, {*_assigned(loop.body), *_filled(loop.body), text(loop.target)}
+    used = reads(loop.body) | written
+    loads = any(isinstance(n, ast.Call) for n in ast.walk(s.value))
+    arrays = {n.value.id for t in s.targets for n in _cells(t)} | {n.value.id for n in _cells(s.value)}
+    mine = {*assigned_names(s), *arrays}
+    if isinstance(s.value, ast.Name) and not arrays:  # another name, of a table perhaps, wherever it is filled
+        written = {*_assigned(loop.body), text(loop.target)}
+    return not (read & written or mine & used or loads and any(_stores(loop.body)))
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+def _joins(first: Statement, then: For, aliases: dict[str, str]) -> bool:
+    """Whether every turn of two loops may follow each other: no variable is carried from one to the other, what either
+    fills is looked at in its own place alone, and so is what either stores."""
+    assert isinstance(first, For)
+    if text(first.target) != text(then.target):
+        return False
+    one, two = first.body, then.body
+    if {*_assigned(one)} & _carried(two) or {*_assigned(two)} & _carried(one):
+        return False
+    both = (*one, *two)
+    if sum(map(_is_dear, (one, two))) > 1:
+        return False
+    filled = {aliases.get(n, n) for n in _filled(both)}
+    places: dict[str, set[str]] = {}
+    for cell in _all_cells(both):
+        places.setdefault(aliases.get(cell.value.id, cell.value.id), set()).add(text(cell.slice))
+    moving, index = {*_assigned(both)}, text(first.target)
+    for name in filled:
+        if len(places[name]) > 1:
+            return False
+        (place,) = places[name]
+        inside = names(expression(place))
+        if index not in inside or inside & moving:
+            return False
+    stored = {*_stores(both)}
+    reached = {_place(c) for s in walk(both) for e in expressions(s) for c in _calls(e) if _is_memory(c)}
+    return all(sum(p == pointer for p, _ in reached) == 1 for pointer, _ in stored)
+
+
+def _carried(block: Block) -> set[str]:
+    """Variables that are read before the block assigns them."""
+    found: set[str] = set()
+    known: set[str] = set()
+    for s in block:
+        found |= reads([s]) - known
+        known |= {*assigned_names(s)} if isinstance(s, Assign) and not s.operator else set()
+        found |= {*assigned_names(s)} if isinstance(s, Assign) and s.operator else set()
+    return found
+
+
+def _assigned(block: Block) -> Iterator[str]:
+    for s in walk(block):
+        if isinstance(s, Assign):
+            yield from assigned_names(s)
+        elif isinstance(s, For):
+            yield from names(s.target)
+
+
+def _filled(block: Block) -> Iterator[str]:
+    """The tables that statements write into."""
+    for s in walk(block):
+        if isinstance(s, Assign):
+            yield from (cell.value.id for t in s.targets for cell in _cells(t))
+
+
+def _all_cells(block: Block) -> Iterator[ast.Subscript]:
+    for s in walk(block):
+        for e in expressions(s):
+            yield from _cells(e)
+
+
+def _cells(e: Expression) -> Iterator[ast.Subscript]:
+    return (n for n in ast.walk(e) if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name))
+
+
+def _calls(e: Expression) -> Iterator[ast.Call]:
+    return (n for n in ast.walk(e) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+
+
+def _is_dear(block: Block) -> bool:
+    calls = (text(c.func) for s in walk(block) for e in expressions(s) for c in _calls(e))
+    return any(f"{name.rpartition('_')[0]}_" in DEAR for name in calls)
+
+
+def _is_memory(c: ast.Call) -> bool:
+    return isinstance(c.func, ast.Name) and c.func.id.startswith(("load_", "store_"))
+
+
+def _place(c: ast.Call) -> tuple[str, str]:
+    return text(c.args[0]), text(c.args[1])
+
+
+def _stores(block: Block) -> Iterator[tuple[str, str]]:
+    for s in walk(block):
+        for e in expressions(s):
+            yield from (_place(c) for c in _calls(e) if isinstance(c.func, ast.Name) and c.func.id.startswith("store_"))
