@@ -1,14 +1,14 @@
-"""Rows of one element side by side: loops over the stream turn once, and loops over rows that follow each other are one.
+"""Rows of one element side by side: loops over the stream turn once, and loops over rows that follow each other join.
 
-A kernel that walks columns has a loop over them for every step of a pass, and keeps what a step gives in a table. Where a
-row is one element, that is all there is to do: in one loop values stay in registers, and tables that nobody else reads
-are never written.
+A kernel that walks columns has a loop over them for every step of a pass, and keeps what a step gives in a table. Where
+a row is one element, that is all there is to do: in one loop values stay in registers, and tables that nobody else
+reads are never written.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from redalg.graph.functions import FUNCTIONS
@@ -85,23 +85,40 @@ def fused(block: Block) -> Block:
     for m in range(COLUMNS):
         b[m] = a[m]
     """
+    return _fused(block, _same(block))
+
+
+def _same(block: Block) -> dict[str, str]:
+    """One name for all that may be names of the same table."""
+    found: dict[str, str] = {}
+    for s in walk(block):
+        if isinstance(s, Assign) and isinstance(s.value, ast.Name):
+            kept = found.get(s.value.id, s.value.id)
+            for name in assigned_names(s):
+                gone = found.get(name, name)
+                found |= {n: kept for n, other in found.items() if other == gone} | {gone: kept, name: kept}
+    return found
+
+
+def _fused(block: Block, aliases: Mapping[str, str]) -> Block:
     made: list[Statement] = []
     loop: int | None = None  # where the loop lies that others may join
     values: dict[str, Assign] = {}  # what the variables are that were assigned in this block
-    aliases: dict[str, str] = {}
     for s in block:
         if isinstance(s, For) and text(s.over) == COLUMNS:
-            s = replace(s, body=fused(s.body))
-            if loop is not None and _joins(made[loop], s, aliases):
-                made[loop] = replace(made[loop], body=(*made[loop].body, *s.body))  # type: ignore[attr-defined]
+            s = replace(s, body=_fused(s.body, aliases))
+            _forget_all(s.body, values)
+            before = None if loop is None else made[loop]
+            if loop is not None and isinstance(before, For) and _joins(before, s, aliases):
+                made[loop] = replace(before, body=(*before.body, *s.body))
                 continue
             loop = len(made)
             made.append(s)
         elif isinstance(s, Assign) and not s.operator:
             if _known(s, values):
                 continue
-            _remember(s, values, aliases)
-            if loop is not None and _passes(s, made[loop]):
+            _remember(s, values)
+            if loop is not None and _passes(s, made[loop], aliases):
                 made.insert(loop, s)
                 loop += 1
             else:
@@ -109,18 +126,15 @@ def fused(block: Block) -> Block:
                 loop = None
         else:
             if not isinstance(s, Comment):
-                loop, values, aliases = None, {}, {}
-            made.append(_inside(s))
-        if isinstance(s, For):
-            for name in _assigned(s.body):
-                _forget(name, values)
+                loop, values = None, {}
+            made.append(_inside(s, aliases))
     return tuple(made)
 
 
-def _inside(s: Statement) -> Statement:
-    if isinstance(s, For | While):
-        return replace(s, body=fused(s.body))
-    return replace(s, body=fused(s.body), orelse=fused(s.orelse)) if isinstance(s, If) else s
+def _inside(s: Statement, aliases: Mapping[str, str]) -> Statement:
+    if isinstance(s, If):
+        return replace(s, body=_fused(s.body, aliases), orelse=_fused(s.orelse, aliases))
+    return replace(s, body=_fused(s.body, aliases)) if isinstance(s, For | While) else s
 
 
 # --- variables outside loops -----------------------------------------------------------------------------------------
@@ -133,13 +147,10 @@ def _known(s: Assign, values: dict[str, Assign]) -> bool:
     return not others and before is not None and text(before.value) == text(s.value)
 
 
-def _remember(s: Assign, values: dict[str, Assign], aliases: dict[str, str]) -> None:
+def _remember(s: Assign, values: dict[str, Assign]) -> None:
     assigned = assigned_names(s)
     for name in assigned:
         _forget(name, values)
-        aliases.pop(name, None)
-        if isinstance(s.value, ast.Name):
-            aliases[name] = aliases.get(s.value.id, s.value.id)
     if len(s.targets) == 1 and isinstance(s.targets[0], ast.Name) and not names(s.value) & {*assigned}:
         if not any(isinstance(n, ast.Call | ast.Subscript) for n in ast.walk(s.value)):
             values[assigned[0]] = s
@@ -150,24 +161,30 @@ def _forget(name: str, values: dict[str, Assign]) -> None:
         del values[other]
 
 
-def _passes(s: Assign, loop: Statement) -> bool:
+def _forget_all(block: Block, values: dict[str, Assign]) -> None:
+    for name in _assigned(block):
+        _forget(name, values)
+
+
+def _passes(s: Assign, loop: Statement, aliases: Mapping[str, str]) -> bool:
     """Whether a statement behind a loop may stand before it."""
     assert isinstance(loop, For)
     given = {n for t in s.targets for n in names(t)}
     read, written = names(s.value) | given, {*_assigned(loop.body), *_filled(loop.body), text(loop.target)}
     used = reads(loop.body) | written
     loads = any(isinstance(n, ast.Call) for n in ast.walk(s.value))
-    arrays = {n.value.id for t in s.targets for n in _cells(t)} | {n.value.id for n in _cells(s.value)}
-    mine = {*assigned_names(s), *arrays}
+    arrays = {_table(n) for t in s.targets for n in _cells(t)} | {_table(n) for n in _cells(s.value)}
+    if {aliases.get(n, n) for n in arrays} & {aliases.get(n, n) for n in used}:
+        return False
     if isinstance(s.value, ast.Name) and not arrays:  # another name, of a table perhaps, wherever it is filled
         written = {*_assigned(loop.body), text(loop.target)}
-    return not (read & written or mine & used or loads and any(_stores(loop.body)))
+    return not (read & written or {*assigned_names(s)} & used or loads and any(_stores(loop.body)))
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-def _joins(first: Statement, then: For, aliases: dict[str, str]) -> bool:
+def _joins(first: Statement, then: For, aliases: Mapping[str, str]) -> bool:
     """Whether every turn of two loops may follow each other: no variable is carried from one to the other, what either
     fills is looked at in its own place alone, and so is what either stores."""
     assert isinstance(first, For)
@@ -179,11 +196,20 @@ def _joins(first: Statement, then: For, aliases: dict[str, str]) -> bool:
     both = (*one, *two)
     if sum(map(_is_dear, (one, two))) > 1:
         return False
-    filled = {aliases.get(n, n) for n in _filled(both)}
+    if not _in_place(both, text(first.target), aliases):
+        return False
+    stored = {*_stores(both)}
+    reached = {_place(c) for s in walk(both) for e in expressions(s) for c in _calls(e) if _is_memory(c)}
+    return all(sum(p == pointer for p, _ in reached) == 1 for pointer, _ in stored)
+
+
+def _in_place(block: Block, index: str, aliases: Mapping[str, str]) -> bool:
+    """Whether a turn looks at one entry of each table that it fills, and no other turn at the same."""
+    filled = {aliases.get(n, n) for n in _filled(block)}
     places: dict[str, set[str]] = {}
-    for cell in _all_cells(both):
-        places.setdefault(aliases.get(cell.value.id, cell.value.id), set()).add(text(cell.slice))
-    moving, index = {*_assigned(both)}, text(first.target)
+    for cell in _all_cells(block):
+        places.setdefault(aliases.get(_table(cell), _table(cell)), set()).add(text(cell.slice))
+    moving = {*_assigned(block)}
     for name in filled:
         if len(places[name]) > 1:
             return False
@@ -191,9 +217,7 @@ def _joins(first: Statement, then: For, aliases: dict[str, str]) -> bool:
         inside = names(expression(place))
         if index not in inside or inside & moving:
             return False
-    stored = {*_stores(both)}
-    reached = {_place(c) for s in walk(both) for e in expressions(s) for c in _calls(e) if _is_memory(c)}
-    return all(sum(p == pointer for p, _ in reached) == 1 for pointer, _ in stored)
+    return True
 
 
 def _carried(block: Block) -> set[str]:
@@ -219,7 +243,7 @@ def _filled(block: Block) -> Iterator[str]:
     """The tables that statements write into."""
     for s in walk(block):
         if isinstance(s, Assign):
-            yield from (cell.value.id for t in s.targets for cell in _cells(t))
+            yield from (_table(cell) for t in s.targets for cell in _cells(t))
 
 
 def _all_cells(block: Block) -> Iterator[ast.Subscript]:
@@ -230,6 +254,11 @@ def _all_cells(block: Block) -> Iterator[ast.Subscript]:
 
 def _cells(e: Expression) -> Iterator[ast.Subscript]:
     return (n for n in ast.walk(e) if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name))
+
+
+def _table(cell: ast.Subscript) -> str:
+    assert isinstance(cell.value, ast.Name)
+    return cell.value.id
 
 
 def _calls(e: Expression) -> Iterator[ast.Call]:

@@ -20,7 +20,19 @@ from redalg.kernels.cpu import splits
 from redalg.kernels.cpu.columns import CpuColumnRows
 from redalg.kernels.cpu.elements import CpuElements, CpuFolding
 from redalg.kernels.cpu.results import CpuResults
-from redalg.kernels.cpu.schedule import BLOCK, LANES, ROWS, STRIP, STRIPE, TILE, WHOLE, CpuModule, CpuSchedule, Stage
+from redalg.kernels.cpu.schedule import (
+    BLOCK,
+    IN_PLACE,
+    LANES,
+    ROWS,
+    STRIP,
+    STRIPE,
+    TILE,
+    WHOLE,
+    CpuModule,
+    CpuSchedule,
+    Stage,
+)
 from redalg.kernels.cpu.watch import Watching
 from redalg.kernels.ir.program import Param, Pass, Program, result_key
 from redalg.kernels.ir.schedule import Layout, Schedule
@@ -211,11 +223,11 @@ class CpuKernel(Kernel):
         }
 
     def _tile(self) -> int:
-        """Elements of a tile at most. Whether a tile is copied is known once all functions are printed: one that is read
-        where it lies takes no room, and each ends in sums over the elements of vectors."""
+        """Elements of a tile at most. One that is read where it lies takes no room, and each ends in sums over the
+        elements of vectors; whether it is copied is known once all functions are printed."""
         if self.cpu.resident:
             return self.cpu.whole
-        return ROWS if self.cpu.across else TILE if self.buffered else WHOLE
+        return ROWS if self.cpu.across else TILE if self.buffered else IN_PLACE
 
     def _where_am_i(self) -> None:
         out, rows = self.out, self.program.rows

@@ -86,7 +86,7 @@ class Ready:
             np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
             for _, shape, dtype, turn in self._fresh
         ]
-        if not self._walks or self._integers is not None and not self._integers_fit(given):
+        if not self._walks or not self._integers_fit(given):
             self._elsewhere(given, arrays, dict(zip(self._wants, made, strict=True)))
         else:
             prepared = self._usual

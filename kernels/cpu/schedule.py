@@ -15,6 +15,7 @@ from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Module, Program
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
+IN_PLACE = 4096  # elements of a tile that is read where it lies
 STRIP = 2048  # elements of a row among which a position is searched for
 LANES = 32  # compensated sums that run side by side in a row
 WHOLE = 8192  # the longest row that is one tile whose buffers lie on the stack

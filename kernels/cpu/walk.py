@@ -58,32 +58,36 @@ class Prepared:
         if blocks is not None:
             self._units, held = -(-columns // blocks.size), blocks.size
             seen, like = blocks.sizes(program, sizes), blocks.views
-            self._values, self._places = self._arguments(seen, like, span, blocks.size, names)
-            self._turn(blocks, program, columns)
+            values, self._places = self._arguments(seen, like, span, blocks.size, names)
+            values = self._turn(blocks, program, columns, values)
         else:
-            self._values, self._places = self._arguments(sizes, views, span, width, names)
-        self._rooms = Rooms(compiled.module, self._units * self._splits, held)
+            values, self._places = self._arguments(sizes, views, span, width, names)
+        self._slots = Slots(values, self._watching, compiled.module, self._units * self._splits, held)
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []
-        self._once = native[0][0] if len(self._native) == 1 else None
-        self._lone = self._jobs_of(True)[0][0] if self._native and pool.available() else None
+        self._once = Alone(*self._native[0], self._units) if len(self._native) == 1 else None
+        self._lone = self._lone_job()
         self._jobs: dict[bool, list[tuple[pool.Job, int, Native | None]]] = {}
 
-    def _turn(self, blocks: Blocks, program: Program, rows: int) -> None:
-        """Blocks are the units, and a kernel is called for each by what turns them."""
+    def _lone_job(self) -> pool.Job | None:
+        """All functions by the caller, in one call."""
+        return self._jobs_of(True)[0][0] if self._native and pool.available() else None
+
+    def _turn(self, blocks: Blocks, program: Program, rows: int, values: list[Any]) -> list[Any]:
+        """Blocks are the units, and a kernel is called for each by what turns them; arguments of that."""
         ((kernel, _),), params = self._calls, self.compiled.module.params[: -len(RANGE)]
         head, records = words_of(blocks, program, params)
         if not isinstance(kernel, Native):
             self._calls = [(ByNumpy(kernel, blocks, head, records, rows), 1)]
-        else:
-            kinds = kinds_of(params)[: len(params)]
-            head[0], head[3] = kernel.address, rows
-            words = ["i64"] * len(head), kinds, ["i64"] * (len(records) + len(RANGE))
-            self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
-            self._values = [*head, *self._values, *records]
-            self._places = [(len(head) + at, number) for at, number in self._places]
-            if self._watching is not None:
-                self._watching.at = {role: at + len(head) for role, at in self._watching.at.items()}
+            return values
+        kinds = kinds_of(params)[: len(params)]
+        head[0], head[3] = kernel.address, rows
+        words = ["i64"] * len(head), kinds, ["i64"] * (len(records) + len(RANGE))
+        self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
+        self._places = [(len(head) + at, number) for at, number in self._places]
+        if self._watching is not None:
+            self._watching.at = {role: at + len(head) for role, at in self._watching.at.items()}
+        return [*head, *values, *records]
 
     def __call__(self, arrays: Sequence[Any], spare: bool = False) -> np.ndarray | None:
         """Fill the results from the other arrays and numbers.
@@ -91,21 +95,23 @@ class Prepared:
         Returns: a mark for every row where some left the range of the reals (`redalg.kernels.cpu.watch`). `spare`:
         whether results lie where operands do, so that nothing is written in rows with a mark.
         """
-        values = self._values.copy()
+        slot = self._slots.taken()
+        values, marks = slot.values, slot.marks
         for at, number in self._places:
             x = arrays[number]
-            values[at] = address_of(x) if x.__class__ is _ndarray else x
-        watching = self._watching
-        if watching is None:
+            if x.__class__ is _ndarray:
+                x = _WORD(id(x) + _OFFSET).value if _OFFSET else address_of(x)
+            values[at] = x
+        if spare and self._watching is not None:
+            values[self._watching.at["spare"]] = True
+        if self._once is not None and self._shares < 2:
+            self._once(values)
+        else:
             self._run(values)
-            return None
-        marks = watching.taken(values)
-        if spare:
-            values[watching.at["spare"]] = True
-        self._run(values)
-        if marks.word.value:
+        if marks is not None and marks.word.value:
             return marks.rows
-        watching.idle.append(marks)
+        if not spare and self._slots.kept:
+            self._slots.idle.append(slot)
         return None
 
     @property
@@ -124,14 +130,10 @@ class Prepared:
         return self._splits == 1
 
     def _run(self, values: list[Any]) -> None:
-        if self._shares < 2 and self._once is not None and not self._rooms.tables:
-            self._alone(values)
-            return
-        room = self._rooms.taken(values)
         there = threads() if self._shares > 1 else 1
         workers = min(there, self._shares) or 1
         if workers == 1 and self._once is not None:
-            self._alone(values)
+            self._once(values)
         elif self._lone is None:
             self._shared(values, workers)
         elif workers == 1:
@@ -140,14 +142,6 @@ class Prepared:
                 require_memory(status)
         else:
             self._pooled(values, workers, there)
-        self._rooms.left(room)
-
-    def _alone(self, values: list[Any]) -> None:
-        """The only function, by the caller."""
-        assert self._once is not None
-        status = self._once.call(self._once.pack(*values), 0, self._units * self._calls[0][1])
-        if status:
-            require_memory(status)
 
     def _rows(self, values: list[Any], low: int, high: int) -> None:
         """Row by row, so that what is read again is still in the caches."""
@@ -181,7 +175,7 @@ class Prepared:
             stages = [(f.address, per_row) for f, per_row in self._native]
             each = len(stages) > 1 and not self._whole and not self.compiled.schedule.interleaved
             return [(pool.Job(stages, each), 1, None)]
-        soon = MERGED * self._rooms.entries < SHARE
+        soon = MERGED * self._slots.entries < SHARE
         return [
             (pool.Job([(f.address, 1)], False), per_row, f if soon and per_row == 1 else None)
             for f, per_row in self._native
@@ -225,33 +219,16 @@ class Prepared:
         return values, places
 
 
-class Rooms:
-    """Room for the states of so many splits, some of them arrays of this width; small ones are kept for later calls.
+class Alone:
+    """The only function, by the caller, for all units."""
 
-    `tables`: which argument each is, its size and dtype.
-    """
+    def __init__(self, function: Native, each: int, units: int) -> None:
+        self._pack, self._call, self._total = function.pack, function.call, units * each
 
-    def __init__(self, module: CpuModule, splits: int, width: int) -> None:
-        scratch = [(at, p) for at, p in enumerate(module.params) if p.role == "scratch"]
-        self.tables = [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
-        self.entries = sum(size for _, size, _ in self.tables)
-        self._idle: list[list[tuple[int, int, np.ndarray]]] = []  # appending to a list, and taking from it, is atomic
-
-    def taken(self, values: list[Any]) -> list[tuple[int, int, np.ndarray]]:
-        """Room for a call, among its arguments."""
-        try:
-            room = self._idle.pop()
-        except IndexError:
-            made = [(at, np.empty(size, dtype)) for at, size, dtype in self.tables]
-            room = [(at, address_of(x), x) for at, x in made]
-        for at, address, _ in room:
-            values[at] = address
-        return room
-
-    def left(self, room: list[tuple[int, int, np.ndarray]]) -> None:
-        """A call is over."""
-        if self.entries <= KEPT_ENTRIES:
-            self._idle.append(room)
+    def __call__(self, values: list[Any]) -> None:
+        status = self._call(self._pack(*values), 0, self._total)
+        if status:
+            require_memory(status)
 
 
 class Marks:
@@ -263,21 +240,53 @@ class Marks:
 
 
 class Watching:
-    """Which arguments the marks of so many rows are, and room for them that no call uses now: all of it is 0."""
+    """Which arguments the marks of so many rows are."""
 
     def __init__(self, rows: int) -> None:
         self.rows, self.at = rows, {"marks": -1, "marked": -1, "spare": -1}
-        self.idle: list[Marks] = []  # appending to a list, and taking from it, is atomic
 
-    def taken(self, values: list[Any]) -> Marks:
-        """Room for the marks of a call, among its arguments."""
+
+@dataclass(frozen=True)
+class Slot:
+    """Arguments of one call at a time, and the memory that they name: marks, all of them 0, and room for states."""
+
+    values: list[Any]
+    marks: Marks | None
+    room: tuple[np.ndarray, ...]
+
+
+class Slots:
+    """Arguments of calls like `values`. Those of a call that is over serve a later one.
+
+    `entries` of states in all; `kept`: whether they are few enough for that.
+    """
+
+    def __init__(
+        self, values: list[Any], watching: Watching | None, module: CpuModule, splits: int, width: int
+    ) -> None:
+        self._values, self._watching = values, watching
+        scratch = [(at, p) for at, p in enumerate(module.params) if p.role == "scratch"]
+        self._tables = [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
+        self.entries = sum(size for _, size, _ in self._tables)
+        self.kept = self.entries <= KEPT_ENTRIES
+        self.idle: list[Slot] = []  # appending to a list, and taking from it, is atomic
+
+    def taken(self) -> Slot:
+        """Arguments that no other call uses now."""
         try:
-            marks = self.idle.pop()
+            return self.idle.pop()
         except IndexError:
-            marks = Marks(self.rows)
-        at = self.at
-        values[at["marks"]], values[at["marked"]] = marks.addresses
-        return marks
+            return self._made()
+
+    def _made(self) -> Slot:
+        values, watching = self._values.copy(), self._watching
+        marks = Marks(watching.rows) if watching is not None else None
+        if watching is not None and marks is not None:
+            values[watching.at["marks"]], values[watching.at["marked"]] = marks.addresses
+        room = tuple(np.empty(size, dtype) for _, size, dtype in self._tables)
+        for (at, _, _), x in zip(self._tables, room, strict=True):
+            values[at] = address_of(x)
+        return Slot(values, marks, room)
 
 
 class ByNumpy:

@@ -11,7 +11,7 @@ from redalg.kernels.cpu.memory import (
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
-TILE = 1024
+TILE = 4096
 MISSING = i64(2**62)
 
 

@@ -8,7 +8,7 @@ from redalg.kernels.cpu.math.functions import log_f32, max_nan_f32
 from redalg.kernels.cpu.memory import load_float32, pointer_float32, store_float32
 
 f32 = np.float32
-TILE = 1024
+TILE = 4096
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})

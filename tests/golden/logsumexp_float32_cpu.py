@@ -9,7 +9,7 @@ from redalg.kernels.cpu.memory import largest_float32, load_float32, pointer_flo
 
 f32 = np.float32
 INF = f32(np.inf)
-TILE = 1024
+TILE = 4096
 
 
 @njit(error_model="numpy", fastmath={"reassoc", "contract"})
