@@ -231,7 +231,7 @@ class CpuColumnPrinter(ColumnPrinter):
     def fetch(self, bodies: Iterable[Node], each: int = 1) -> None:
         """Ask for elements a little ahead, which no processor foresees where columns are a part of a row in memory."""
         kernel, elements, columns = self.kernel, self.kernel.elements, len(self.columns)
-        if kernel.cpu.turned:  # which has brought them to the first-level cache
+        if kernel.cpu.turned or kernel.cpu.near:  # turning has brought them to the first-level cache
             return
         for leaf in tensor_leaves(bodies):
             name = leaf.attr.name

@@ -19,6 +19,7 @@ from redalg.kernels.cpu.schedule import (
     CpuSchedule,
     Family,
     keeps_dear,
+    near,
     past_caches,
     span_of,
 )
@@ -114,9 +115,10 @@ def scheduled(draft: CpuDraft) -> None:
 
 
 def streamed_out(draft: CpuDraft) -> None:
-    """Whether results go to memory past the caches."""
+    """Whether results go to memory past the caches, and what is read lies in them."""
     assert draft.schedule is not None
-    draft.schedule = replace(draft.schedule, past=past_caches(draft.program, draft.sizes))
+    past, asks = past_caches(draft.program, draft.sizes), bool(draft.across) and not draft.turned
+    draft.schedule = replace(draft.schedule, past=past, near=asks and near(draft.program, draft.sizes))
 
 
 def sourced(draft: CpuDraft) -> None:

@@ -24,6 +24,7 @@ SPAN = 1 << 16  # elements of a split of a row whose elements are cheap
 QUICK = 1 << 15  # where no function is computed for an element, so that reading a row twice costs little
 STRIPE = 1024  # elements of a result that are gathered in the first-level cache on their way past the caches
 PAST = 1 << 25  # bytes of results that are worth it: what is read next would not find them in the caches
+NEAR = 1 << 23  # bytes of operands up to which caches may hold them, and asking ahead costs more than it saves
 BLOCK = 1024  # columns of rows that lie side by side, walked together, at most
 NARROW, BLOCKS = 128, 8  # columns of a block at least, and blocks that threads share out where there are columns enough
 ROWS = 64  # elements of a tile of such a block
@@ -62,7 +63,7 @@ class CpuSchedule:
     lie side by side (`redalg.kernels.cpu.blocks`). ``interleaved``: few rows lie side by side, so that the same lines
     of memory hold elements of all: the splits of all rows at one place follow each other and find them in the caches,
     and results with gaps between their elements are gathered first, so that their loop is one of vectors. ``single``:
-    a row is one element.
+    a row is one element. ``near``: rows side by side that caches hold, of which no element is asked for ahead.
     """
 
     resident: bool = False
@@ -73,6 +74,7 @@ class CpuSchedule:
     turned: bool = False
     interleaved: bool = False
     single: bool = False
+    near: bool = False
 
     @property
     def family(self) -> Family:
@@ -121,6 +123,11 @@ def past_caches(program: Program, sizes: Mapping[str, int]) -> bool:
     return (
         bool(kept) and not program.columns and written >= PAST and prod(sizes[a] for a in program.stream) >= STRIPE // 4
     )
+
+
+def near(program: Program, sizes: Mapping[str, int]) -> bool:
+    """Whether caches may hold all that is read."""
+    return sum(prod(sizes.get(a, 1) for a in p.axes) * STORAGE[p.dtype] for p in program.operands) <= NEAR
 
 
 def span_of(program: Program, sizes: Mapping[str, int]) -> int:

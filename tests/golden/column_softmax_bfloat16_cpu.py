@@ -5,9 +5,7 @@ import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu.math.functions import exp_f32, max_nan_f32
-from redalg.kernels.cpu.memory import (
-    load_bfloat16, pointer_bfloat16, prefetch, stack_float32, store_stream_bfloat16
-)
+from redalg.kernels.cpu.memory import load_bfloat16, pointer_bfloat16, stack_float32, store_stream_bfloat16
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -52,13 +50,6 @@ def y_rows(x, y, size_i, size_j, width, x_s0, y_s0, low, high):
             at_u2 = first + k_u2
             k_u3 = k + 3
             at_u3 = first + k_u3
-            ahead = COLUMNS if first + k + 12 <= length else 0
-            for m in range(0, ahead, 32):
-                column = origin + m
-                prefetch(x, (first + k + 8) * x_s0 + column)
-                prefetch(x, (first + k + 9) * x_s0 + column)
-                prefetch(x, (first + k + 10) * x_s0 + column)
-                prefetch(x, (first + k + 11) * x_s0 + column)
             for m in range(COLUMNS):
                 column = origin + m
                 max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u0 * x_s0 + column))
@@ -110,10 +101,6 @@ def y_rows(x, y, size_i, size_j, width, x_s0, y_s0, low, high):
             count = min(TILE, length - first)
             for k in range(count):
                 at = first + k
-                ahead = COLUMNS if first + k + 9 <= length else 0
-                for m in range(0, ahead, 32):
-                    column = origin + m
-                    prefetch(x, (first + k + 8) * x_s0 + column)
                 for m in range(COLUMNS):
                     column = origin + m
                     store_stream_bfloat16(
