@@ -41,7 +41,7 @@ def once(block: Block) -> Block:
     >>> from redalg.source.render import render
     >>> from redalg.source.statements import statements
     >>> block = statements("for k in range(0, unrolled, 4):\\n    f(k)\\nfor k in range(unrolled, count):\\n    g(k)")
-    >>> print(render(once(block)))
+    >>> print(render(once(block)), end="")
     k = 0
     g(k)
     """
@@ -73,15 +73,15 @@ def fused(block: Block) -> Block:
     >>> from redalg.source.render import render
     >>> from redalg.source.statements import statements
     >>> loops = "for m in range(COLUMNS):\\n    a[m] = f(m)\\nn = 1\\nfor m in range(COLUMNS):\\n    b[m] = a[m]"
-    >>> print(render(fused(statements(loops))))
+    >>> print(render(fused(statements(loops))), end="")
     n = 1
     for m in range(COLUMNS):
         a[m] = f(m)
         b[m] = a[m]
-    >>> print(render(fused(statements(loops.replace("a[m]", "a[0]", 1)))))
+    >>> print(render(fused(statements(loops.replace("a[m]", "a[0]", 1)))), end="")
+    n = 1
     for m in range(COLUMNS):
         a[0] = f(m)
-    n = 1
     for m in range(COLUMNS):
         b[m] = a[m]
     """

@@ -21,7 +21,7 @@ SPECS = {
     "capped": "return y = argmax[j](where(x[i,j] > 1, 1, x[i,j])), z = min[j](x[i,j]) + max[j](abs(x[i,j]))",
 }
 LENGTHS = (*range(1, 71), 127, 128, 129, 255, 300, 1023, 1024, 1025, 2047, 2048, 2049, 2063, 4100, 8192, 8193, 9000)
-LONG = 32767, 32768, 33000, 70001  # in splits
+LONG = 65535, 65536, 66000, 140001  # in splits
 DTYPES = "float32", "float64", "float16", "bfloat16", "int8", "int32", "int64"
 ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-42])
 

@@ -19,7 +19,7 @@ TEXTS = {  # exact in integers of moderate size, whatever the order
     "two axes": "m = max[j](x[h,i,j]); return y = x[h,i,j] - m, s = sum[j](x[h,i,j])",
     "columns": "m = min[j](x[j,i]); return y = x[j,i]*m, n = sum[j](where(x[j,i] == m, 1, 0))",
 }
-LENGTHS = 1, 2, 63, 1000, 9000, 32768, 33001, 70003
+LENGTHS = 1, 2, 63, 1000, 9000, 65536, 66001, 70003
 
 
 @cache
