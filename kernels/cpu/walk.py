@@ -252,7 +252,7 @@ class Slot:
 
     values: list[Any]
     marks: Marks | None
-    room: tuple[np.ndarray, ...]
+    buffers: tuple[np.ndarray, ...]
 
 
 class Slots:
@@ -283,10 +283,10 @@ class Slots:
         marks = Marks(watching.rows) if watching is not None else None
         if watching is not None and marks is not None:
             values[watching.at["marks"]], values[watching.at["marked"]] = marks.addresses
-        room = tuple(np.empty(size, dtype) for _, size, dtype in self._tables)
-        for (at, _, _), x in zip(self._tables, room, strict=True):
+        buffers = tuple(np.empty(size, dtype) for _, size, dtype in self._tables)
+        for (at, _, _), x in zip(self._tables, buffers, strict=True):
             values[at] = address_of(x)
-        return Slot(values, marks, room)
+        return Slot(values, marks, buffers)
 
 
 class ByNumpy:
