@@ -128,7 +128,7 @@ def count(dim: Dimension, length: int, known: Mapping[str, int]) -> int:
 
 
 def _viewed(d: Decl, array: Any, known: Mapping[str, int], where: str) -> Any:
-    library = type(array).__module__.partition(".")[0]
+    library = "torch" if hasattr(array, "as_strided") else type(array).__module__.partition(".")[0]  # subclasses, too
     pads = [dim.pad for dim in d.dimensions]
     if library in ("jax", "jaxlib"):
         return _gathered(d, sys.modules["jax"].numpy.pad(array, [(p, p) for p in pads]), known)
@@ -205,9 +205,9 @@ def _repeated(d: Decl, strides: Sequence[int]) -> list[int]:
 
 
 def _padded(array: Any, pads: Sequence[int]) -> Any:
-    library = sys.modules[type(array).__module__.partition(".")[0]]
     if hasattr(array, "new_zeros"):  # PyTorch's, which may be mapped over, where nothing is written in place
-        return library.nn.functional.pad(array, [p for pad in reversed(pads) for p in (pad, pad)])
+        return sys.modules["torch"].nn.functional.pad(array, [p for pad in reversed(pads) for p in (pad, pad)])
+    library = sys.modules[type(array).__module__.partition(".")[0]]
     whole = library.zeros([n + 2 * p for p, n in zip(pads, array.shape, strict=True)], array.dtype)
     whole[tuple(slice(p, p + n) for p, n in zip(pads, array.shape, strict=True))] = array
     return whole

@@ -56,6 +56,10 @@ class Called(torch.nn.Module):
         return self.op(*given)
 
 
+class Tagged(torch.Tensor):
+    """Tensors of a class that a user made, in a module of the user's."""
+
+
 def model() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(4, 8), Norm(8), torch.nn.Linear(8, 8), Norm(8))
@@ -180,6 +184,8 @@ def test_windows_are_compiled_exported_and_mapped_over() -> None:
         torch.testing.assert_close(*slopes)
     program = torch.export.export(Called(op), (x.detach(), w.detach()))
     torch.testing.assert_close(program.module()(x, w), plain(x, w))
+    own = x.detach().as_subclass(Tagged)
+    torch.testing.assert_close(torch.Tensor(op(own, w)), plain(x, w))
     many = torch.stack([x, 2 * x]).detach()
     torch.testing.assert_close(torch.vmap(op, (0, None))(many, w), torch.stack([plain(x, w), plain(2 * x, w)]))
     slope, want = (torch.func.grad(lambda x, f=f: f(x, w.detach()).sin().sum()) for f in (op, plain))
