@@ -8,7 +8,7 @@ reads are never written.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from redalg.graph.functions import FUNCTIONS
@@ -173,12 +173,16 @@ def _passes(s: Assign, loop: Statement, aliases: Mapping[str, str]) -> bool:
     read, written = names(s.value) | given, {*_assigned(loop.body), *_filled(loop.body), text(loop.target)}
     used = reads(loop.body) | written
     loads = any(isinstance(n, ast.Call) for n in ast.walk(s.value))
-    arrays = {_table(n) for t in s.targets for n in _cells(t)} | {_table(n) for n in _cells(s.value)}
-    if {aliases.get(n, n) for n in arrays} & {aliases.get(n, n) for n in used}:
+    arrays = {_table(cell) for cell in _all_cells((s,))}
+    if _unaliased(arrays, aliases) & _unaliased(used, aliases):
         return False
     if isinstance(s.value, ast.Name) and not arrays:  # another name, of a table perhaps, wherever it is filled
         written = {*_assigned(loop.body), text(loop.target)}
     return not (read & written or {*assigned_names(s)} & used or loads and any(_stores(loop.body)))
+
+
+def _unaliased(tables: Iterable[str], aliases: Mapping[str, str]) -> set[str]:
+    return {aliases.get(n, n) for n in tables}
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
@@ -205,7 +209,7 @@ def _joins(first: Statement, then: For, aliases: Mapping[str, str]) -> bool:
 
 def _in_place(block: Block, index: str, aliases: Mapping[str, str]) -> bool:
     """Whether a turn looks at one entry of each table that it fills, and no other turn at the same."""
-    filled = {aliases.get(n, n) for n in _filled(block)}
+    filled = _unaliased(_filled(block), aliases)
     places: dict[str, set[str]] = {}
     for cell in _all_cells(block):
         places.setdefault(aliases.get(_table(cell), _table(cell)), set()).add(text(cell.slice))

@@ -172,14 +172,7 @@ class CpuKernel(Kernel):
     def function(self) -> Function:
         """The function without what it does not need; what it takes is still to be said."""
         out = Builder()
-        for p in self.params():
-            if p.role in ("operand", "result", "scratch", "marks", "marked"):
-                out(f"{self.argument(p)} = pointer_{p.dtype}({self.argument(p)})")
-        if self.columns and not self.cpu.across:
-            out(f"COLUMNS = {self.columns}")
-        out(f"length = {self.length}")
-        if self.cpu.split:
-            out("splits = (length + span - 1) // span")
+        self._take_arguments(out)
         hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS", self.cpu.whole > WHOLE)
         body = hoisted.block(self.out.body())
         if self.cpu.single:
@@ -196,6 +189,17 @@ class CpuKernel(Kernel):
         if self.results.streamed:
             out("drained()")
         return eliminated(out.function(self.stage.name, (), self.about(), text(ENTRY)))
+
+    def _take_arguments(self, out: Builder) -> None:
+        """Arguments as pointers, and lengths by their names."""
+        for p in self.params():
+            if p.role in ("operand", "result", "scratch", "marks", "marked"):
+                out(f"{self.argument(p)} = pointer_{p.dtype}({self.argument(p)})")
+        if self.columns and not self.cpu.across:
+            out(f"COLUMNS = {self.columns}")
+        out(f"length = {self.length}")
+        if self.cpu.split:
+            out("splits = (length + span - 1) // span")
 
     def comment(self, text: str) -> None:
         """Nothing: those comments tell of threads, warps and shared memory."""

@@ -373,17 +373,24 @@ class TorchOp(Registered):
         values = dict(zip(self.vjp.forward.outputs, held[len(own) :], strict=False))
         if (other := vjp.without(values)) is not vjp:
             return self._read_again(other, own, values, pulled, wanted)
-        gradients: dict[str, Any] = {}
         with repeats() as wider:
-            for form, read, made in plan:
-                found = self._run(form, {name: held[at] for name, at in read})
-                for name, tensor, whole in made:
-                    value, like = found[name] if isinstance(found, dict) else found, own[tensor]
-                    value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
-                    gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
+            gradients = self._gradients(vjp, plan, held, own)
         if (other := vjp.after(wider, gradients.values())) is not vjp:
             return self._read_again(other, own, values, pulled, wanted)
         return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
+
+    def _gradients(
+        self, vjp: Vjp, plan: Sequence[Gradients], held: Sequence[Any], own: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What the forms of a plan give, as the tensors are."""
+        gradients: dict[str, Any] = {}
+        for form, read, made in plan:
+            found = self._run(form, {name: held[at] for name, at in read})
+            for name, tensor, whole in made:
+                value, like = found[name] if isinstance(found, dict) else found, own[tensor]
+                value = _contiguous(value if whole else vjp.stretched(tensor, value, like))
+                gradients[tensor] = value if value.dtype == like.dtype else value.to(like.dtype)
+        return gradients
 
     def _planned_backward(self, wanted: Sequence[int], of: Sequence[int]) -> tuple[Vjp, list[Gradients]]:
         """The gradients wanted of some outputs, and their plan, found once."""

@@ -26,12 +26,7 @@ def torch_head(
     """The operator of a head; the same spec with the same options under the same name is the same operator."""
     if torch is None:
         raise RedalgError("a head", WHERE, "PyTorch cannot be imported", "pip install torch")
-    if gradients not in (LATER, NOW):
-        raise RedalgError(f"gradients={gradients!r}", WHERE, "it is 'later' or 'now'", 'gradients="later"')
-    if logits not in (None, "float32", "float64", "bfloat16", "float16"):
-        raise RedalgError(f"logits={logits!r}", WHERE, "products are held in floats", 'logits="bfloat16", or None')
-    if workspace is not None and (not isinstance(workspace, int) or workspace <= 0):
-        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", "workspace=1 << 29, or None")
+    _check_options(gradients, logits, workspace)
     options = (spec, gradients, logits, workspace)
     named = name or f"redalg::head_{spec.digest}_{gradients}_{logits or 'wide'}_{workspace or 'planned'}"
     namespace, _, short = named.partition("::")
@@ -49,6 +44,16 @@ def torch_head(
         why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
         raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
     return made[1]
+
+
+def _check_options(gradients: str, logits: str | None, workspace: int | None) -> None:
+    """Raises: RedalgError for one that is none."""
+    if gradients not in (LATER, NOW):
+        raise RedalgError(f"gradients={gradients!r}", WHERE, "it is 'later' or 'now'", 'gradients="later"')
+    if logits not in (None, "float32", "float64", "bfloat16", "float16"):
+        raise RedalgError(f"logits={logits!r}", WHERE, "products are held in floats", 'logits="bfloat16", or None')
+    if workspace is not None and (not isinstance(workspace, int) or workspace <= 0):
+        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", "workspace=1 << 29, or None")
 
 
 def _taken_apart(spec: Spec) -> Head | Pooled | Batched:
