@@ -81,18 +81,22 @@ class _Model:
         self.spilled = max(0, short_of(case, s))
         self.blocks = -(-max(1, self.work.rows) // s.rows_per_block) * s.blocks_per_row
         self.per_sm = self._occupancy()
-        # Of rows at multiples of 16 bytes, blocks that prefetch or walk them are as fast as clusters: softmax of
-        # 4096x65536 bfloat16 takes 283 us, LayerNorm 343 (2026-11-21). Others alone were swept anew.
-        self.beside = self.per_sm if case.widest() < case.widest_peeled() else 1
         self.all_sms = self.target.multiprocessors * self.reached
         self.sms = min(self.all_sms, self.blocks)
         self.length = max(1, self.work.length)
+
+    @cached_property
+    def overlapping(self) -> int:
+        """Blocks of clusters on a multiprocessor, which fill each other's gaps."""
+        # Of rows at multiples of 16 bytes, blocks that prefetch or walk them are as fast as clusters: softmax of
+        # 4096x65536 bfloat16 takes 283 us, LayerNorm 343 (2026-11-21). Others alone were swept anew.
+        return self.per_sm if self.case.widest() < self.case.widest_peeled() else 1
 
     @property
     def reached(self) -> float:
         """The part of the multiprocessors that clusters fill: what one of them leaves of a group of multiprocessors,
         those beside it fill where several blocks fit one."""
-        return 1 - (1 - self.known.blocks.reached[self.s.cluster]) / self.beside
+        return 1 - (1 - self.known.blocks.reached[self.s.cluster]) / self.overlapping
 
     def _limit(self) -> int:
         return min(MOST_REGISTERS, self.target.multiprocessor.registers // max(32, self.s.block))
@@ -527,7 +531,7 @@ class _Model:
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
         # Logsumexp of a transposed 85x8148 float32 takes 4.7 us by clusters of 16, 8.0 said with 0.5 for columns, and 0
         # to 0.2 choose best among 116 cells (H200, 2026-11-28).
-        part = 0.5 * (self.waves() > 1) / self.beside + 0.2 * s.column
+        part = 0.5 * (self.waves() > 1) / self.overlapping + 0.2 * s.column
         together = self.known.blocks.cluster_start * part
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
@@ -718,7 +722,7 @@ class _Model:
             latency = self.waves() * self.staged_seconds()
             terms = (hypot(memory, latency), compute, loads)
         # While blocks wait, others fill the gaps.
-        alone = self.known.blocks.alone / self.per_sm / self.beside if s.resident and s.blocks_per_row > 1 else 0.0
+        alone = self.known.blocks.alone / self.per_sm / self.overlapping if s.resident and s.blocks_per_row > 1 else 0.0
         terms = (terms[0] * (1 + alone) / self.reached, *terms[1:])
         terms = tuple(x * self.slower() for x in terms)
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + self._met_last()
