@@ -83,7 +83,9 @@ class Lines(NamedTuple):
     waits: float  # of those of a thread, the part that others do not fill
     several: float  # more time where a thread has several rows, or several that start anywhere
     kept: float  # the same where rows are kept in shared memory
+    four: float  # times that where it has four
     cut: float  # more time for columns that begin inside sectors, by the part of a line that a block leaves
+    along: float  # times that of memory where warps lie along the columns that they reduce and write
 
 
 class Turned(NamedTuple):
@@ -217,10 +219,17 @@ H200 = Calibration(
         waits=0.9,
         several=1.1,
         kept=1.05,
+        # Variance of columns 1954x4544 float16: 12.5 us by two columns of a thread, 16.4 by four, said to take 11.2
+        # without (H200, 2026-11-29).
+        four=1.2,
         # Softmax down columns of 450x81428 float32 takes 107 us by blocks of 32 columns, 146 of 16, and of 2125x18478
         # 135 and 192 by clusters of these, where 70 and 75 are a copy's. 0.2 to 0.45 choose best in 103 cells: 1.044
         # times the best, 1.067 without. Splits, and columns that begin at sectors, are as said without it (2026-11-28).
         cut=0.3,
+        # Softmax of columns 2336x94902 bfloat16 takes 935 us so, said to take 481, and 439 by warps across them; of
+        # 81x559056 float16 86 and 59. Of 393 schedules of 34 cells the choice takes 1.04 times the best with this and
+        # `four`, 1.10 without; 1.2 to 1.4 choose alike (H200, 2026-11-29).
+        along=1.3,
     ),
     Turned(
         # 62 schedules of six cells, a standard deviation of 15 %, the choice among them 1.04 of the best where rows are

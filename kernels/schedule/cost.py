@@ -250,6 +250,7 @@ class _Model:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
         found = (self.known.memory.single if self.single else 1.0) * self._mapping() * self._phases()
+        found *= self._along_columns()
         found *= self.known.memory.astride if s.column and self.walks == 1 and not s.resident and self.shifted else 1.0
         found *= self._turning() if s.column and self.case.turned else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
@@ -258,6 +259,14 @@ class _Model:
         if s.column and self.walks > 1 and not self.case.turned:
             found *= blocks.walked_twice * (1 + blocks.per_block * (self.live - 1))
         return found
+
+    def _along_columns(self) -> float:
+        """The same for warps that lie along the columns that they reduce and write: each of their stores begins and
+        ends inside sectors, and several lines of memory are open at a time."""
+        writes = any(self.case.walk.pattern(name) == "rows" for name, _, _ in self.work.writes)
+        if self.s.column or self.s.threads == 1 or not (writes and self.case.reduces):
+            return 1.0
+        return self.known.lines.along
 
     def _phases(self) -> float:
         """The same for threads with many vectors of rows that begin at different places of a vector, several to a warp:
@@ -676,6 +685,7 @@ class _Model:
         if self.walks_columns:
             lines = self.known.lines
             found *= (lines.several if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
+            found *= lines.four if self.s.coarsen > 2 and not self.s.kept else 1.0
             found *= self._last_round()
         return found
 

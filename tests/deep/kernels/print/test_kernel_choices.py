@@ -154,6 +154,16 @@ def test_columns_are_walked_with_rows_side_by_side(rows: int, length: int) -> No
     assert chosen(program("variance"), rows, length).family != "column"
 
 
+@pytest.mark.parametrize("dtype, length, columns", [("bfloat16", 2336, 94902), ("float16", 81, 559056)])
+def test_columns_that_are_written_are_walked_by_warps_across_them(dtype: str, length: int, columns: int) -> None:
+    """Measured: 439 and 59 us by warps across columns; 935 and 86 by warps along them."""
+    x = ra.tensors("x[i,j]")
+    e = ra.exp(x - ra.max(x, "i"))
+    spec = ra.Spec(y=e / ra.sum(e, "i"))
+    planned = plan(ra.derive_incremental(spec), {"x": dtype}, {"x": View.contiguous((length, columns))}, H200)
+    assert planned.choice.schedule.column
+
+
 def test_a_middle_axis_is_walked_as_columns() -> None:
     p = program("middle")
     views = {"y": View.contiguous((64, 512, 1024)), "s made": View.contiguous((64, 1024))}
