@@ -498,7 +498,8 @@ class _Model:
         if not self.case.reduces:
             return 0.0
         work, s, cycle, waits = self.work, self.s, 1 / self.target.clock, self.known.exchange
-        at_once = s.resident or self.all_reduces > 0
+        merged = s.resident and s.split > 1 and s.column  # as states
+        at_once = s.resident and not merged or self.all_reduces > 0
         joins = 8 if at_once else 3 * work.instructions.merge * s.coarsen
         steps = log2(s.threads) if s.threads <= 32 else 5 + log2(s.threads / 32)
         once = steps * (waits.shuffle * (1 if at_once else max(1, work.held.state)) + joins)
@@ -507,7 +508,8 @@ class _Model:
             once += 2 * waits.barrier * log2(s.threads)
         met, left = self._cluster_meets()
         once += met + log2(s.cluster) * (waits.shuffle + joins)
-        seconds = once * cycle * (work.reductions.resident if s.resident else max(1, self.all_reduces))
+        times = work.reductions.resident if s.resident else max(1, self.all_reduces)
+        seconds = once * cycle * (1 if merged else times)
         seconds += left * cycle
         return seconds + self._splits_meet() if s.split > 1 else seconds
 
@@ -620,9 +622,10 @@ class _Model:
         s, known = self.s, self.known.kept_splits
         groups, at_once, rounds = self._rounds()
         size = min(self.case.kept)
-        memory *= (
-            known.copy * (1 + known.narrow / (size * s.rows_per_block)) * (rounds * at_once / groups) ** known.idle
-        )
+        # Blocks of a single round that leave others idle read at a rate of their own: softmax of columns 27700x16
+        # bfloat16 takes 14 us by 14 splits, 33 said with this, of 20000x64 float32 11.5 by 7, 21 (H200, 2026-11-29).
+        idle = (rounds * at_once / groups) ** known.idle if rounds > 1 else 1.0
+        memory *= known.copy * (1 + known.narrow / (size * s.rows_per_block)) * idle
         if self.case.turned:
             line = size * min(32, s.threads // s.coarsen)
             memory *= 1 + known.turned * max(0.0, 2 * SECTOR / line - 1)
@@ -724,6 +727,10 @@ class _Model:
             terms = (hypot(memory, latency), compute, loads)
             if self.waves() <= 1:  # no row is on its way while a block computes the only one it has
                 terms = (hypot(memory + max(compute, loads), latency),)
+        if s.column and s.resident and s.split > 1:
+            # All blocks read, meet and write at the same time: softmax of columns 43722x192 float16 takes 36 to 45 us,
+            # 22 to 26 said without this (H200, 2026-11-29).
+            terms = (memory + latency, compute, loads)
         if s.kept and s.split > 1:
             terms = (self.kept_by_splits(memory),)
         elif s.kept:  # a block reads, reduces and writes one after the other
