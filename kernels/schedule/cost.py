@@ -187,7 +187,7 @@ class _Model:
         if "rows" in patterns:
             share = self.known.memory.kept_page if s.kept else 1.0
             found = 1 + share * self.known.memory.page / (size * s.rows_per_block)
-            left = max(0.0, 1 - size * s.rows_per_block / LINE) if self._cuts_sectors else 0.0
+            left = max(0.0, 1 - size * s.rows_per_block / (2 * LINE)) if self._cuts_sectors else 0.0
             return found * (1 + self.known.lines.cut * left)
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
@@ -559,7 +559,9 @@ class _Model:
         if not (self.case.reduces or s.resident):  # a map loads all that it reads of a tile before it writes any of it
             return 0.0
         if s.column:
-            return s.tile / 2
+            # LayerNorm of a transposed 154268x21 float32: 8.0 us by a thread for a row, 12.5 said with a wait for every
+            # second element, and 10 to 14 by two and four (H200, 2026-11-29).
+            return s.tile / 8
         # LayerNorm of 44868 rows of 466 float32: 48 us by 32 threads with 16 elements, 68 by 16 with 32. RMSNorm of 312
         # rows of 2774 float32: 8.0 us by 12 vectors a thread, 5.2 by 6, 4.4 by 3 (H100, 2026-11-26).
         if s.resident:
