@@ -710,6 +710,21 @@ class _Model:
         """Whether threads walk along columns, line by line."""
         return self.s.column and not self.s.resident
 
+    def _terms(self, memory: float, compute: float, loads: float, latency: float) -> tuple[float, ...]:
+        """Seconds of what runs at the same time; the first is memory's, with what a block does before or behind it."""
+        s = self.s
+        if s.kept and s.split > 1:
+            return (self.kept_by_splits(memory),)
+        if s.prefetch and self.waves() <= 1:  # no row is on its way while a block computes the only one it has
+            return (hypot(memory + max(compute, loads), latency),)
+        if s.column and s.resident and s.split > 1:
+            # All blocks read, meet and write at the same time: softmax of columns 43722x192 float16 takes 36 to 45 us,
+            # 22 to 26 said without this (H200, 2026-11-29).
+            return memory + latency, compute, loads
+        if s.prefetch or s.kept or s.staged and s.persistent:  # a block does one thing at a time
+            return hypot(memory, latency), compute, loads
+        return memory, compute, loads, latency
+
     def estimate(self) -> Estimate:
         target, s = self.target, self.s
         once, total, through = self.moved()
@@ -723,23 +738,11 @@ class _Model:
         loads = self.loads() / (target.clock * self.sms)
         latency = max(self.waves() * self.block_seconds(), self.blocks / self.sms * self.known.issue.block)
         latency *= self.known.lines.waits if self.walks_columns and not s.kept else 1.0
-        terms: tuple[float, ...] = (memory, compute, loads, latency)
-        if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
+        if s.prefetch:  # while a row is computed, the next one is on its way
             memory, latency = self.prefetched()
-            terms = (hypot(memory, latency), compute, loads)
-            if self.waves() <= 1:  # no row is on its way while a block computes the only one it has
-                terms = (hypot(memory + max(compute, loads), latency),)
-        if s.column and s.resident and s.split > 1:
-            # All blocks read, meet and write at the same time: softmax of columns 43722x192 float16 takes 36 to 45 us,
-            # 22 to 26 said without this (H200, 2026-11-29).
-            terms = (memory + latency, compute, loads)
-        if s.kept and s.split > 1:
-            terms = (self.kept_by_splits(memory),)
-        elif s.kept:  # a block reads, reduces and writes one after the other
-            terms = (hypot(memory, latency), compute, loads)
         if s.staged and s.persistent:
             latency = self.waves() * self.staged_seconds()
-            terms = (hypot(memory, latency), compute, loads)
+        terms = self._terms(memory, compute, loads, latency)
         # While blocks wait, others fill the gaps.
         alone = self.known.blocks.alone / self.per_sm / self.overlapping if s.resident and s.blocks_per_row > 1 else 0.0
         terms = (terms[0] * (1 + alone) / self.reached, *terms[1:])
