@@ -34,6 +34,7 @@ COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
 RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 SPECIAL = {"oo": "INF", "-oo": "-INF", "nan": "NAN", "pi": "PI", "e": "E"}
 DEEP = 64  # operations inside operations that recursion passes
+FAR = 2**64  # from which on, or below whose reciprocal, a divisor's own reciprocal may be out of range
 LONG = 12  # operations from which on an expression gets a line of its own
 IDENTITY = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 INT_LIMITS = {
@@ -76,12 +77,14 @@ def strength(kind: str) -> int:
 
 @dataclass
 class Counts:
-    """How often nodes are used, which are exponents, how many operations a line has so far, where recursion rests."""
+    """How often nodes are used, which are exponents, how many operations a line has so far, where recursion rests, and
+    the two factors that stand for a division by a node (`Scalars._reciprocal`)."""
 
     uses: dict[Node, int] = field(default_factory=dict)
     exponents: set[Node] = field(default_factory=set)
     weight: dict[Node, int] = field(default_factory=dict)
     levels: Levels = field(default_factory=lambda: Levels(DEEP, closed={"reduce"}))
+    divisors: dict[Node, tuple[str, str]] = field(default_factory=dict)
 
 
 class Scalars:
@@ -118,9 +121,12 @@ class Scalars:
         """A block inside this one, in loops over `axes`."""
         known = {node: name for node, name in self.known.items() if node.axes.isdisjoint(axes)}
         looped = self.looped | {*axes}
-        return Scalars(
+        made = Scalars(
             self.real, self.kinds, self.leaf, self.length, self.counter, known, looped, self.bounded, self.names
         )
+        divisors = self._counts.divisors
+        made._counts.divisors = {node: names for node, names in divisors.items() if node.axes.isdisjoint(axes)}
+        return made
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -144,6 +150,8 @@ class Scalars:
     def forget(self, leaf: Node) -> None:
         """From here on the leaf is another value."""
         self.known = {node: name for node, name in self.known.items() if leaf not in leaves(node, leaf.op)}
+        divisors = self._counts.divisors
+        self._counts.divisors = {node: names for node, names in divisors.items() if leaf not in leaves(node, leaf.op)}
 
     def define(self, node: Node, name: str | None = None) -> str:
         """The name of a node's value; assigned here if it has none."""
@@ -173,17 +181,33 @@ class Scalars:
             elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif is_inverse(node):
-                stack += [(a, axes) for a in self._hoisted_inverse(node)]
+                stack += [(a, axes) for a in self._hoisted_inverse(node, axes)]
             elif node.op == "tensor" or node.args:
                 self.define(node)
 
-    def _hoisted_inverse(self, node: Node) -> tuple[Node, ...]:
+    def _hoisted_inverse(self, node: Node, varying: Iterable[str]) -> tuple[Node, ...]:
         """Name an inverse, or the root whose power it is; what is to be named where that may not be multiplied by."""
         root = inverse_root(node)
         if root is None and not is_safe(node, self.bounded):
+            if any(f"/{axis}" in self.names for axis in varying) and not self._root_function(inverse(node)):
+                self._reciprocal(inverse(node))
             return (inverse(node),)
         self.define(root[0] if root else node)
         return ()
+
+    def _reciprocal(self, divisor: Node) -> None:
+        """Name two factors by which what is divided by a divisor may be multiplied, one after the other.
+
+        The reciprocal of a number out of [2^-64, 2^64] may be out of range where a quotient is not: it is scaled. Two
+        products stand for about six instructions of a quotient, and are off by no more (1.5 units in the last place).
+        """
+        if divisor in self._counts.divisors or is_count(divisor):
+            return
+        by, scale, reciprocal = self.atom(divisor, "f"), self.fresh(), self.fresh()
+        high, low, one = (self.number(n) for n in (Fraction(FAR), Fraction(1, FAR), Fraction(1)))
+        self.lines.append(f"{scale} = {low} if abs({by}) > {high} else {high} if abs({by}) < {low} else {one}")
+        self.lines.append(f"{reciprocal} = fast_rcp_{self.real}({by} * {scale})")
+        self._counts.divisors[divisor] = reciprocal, scale
 
     # --- expressions -------------------------------------------------------------------------------------------------
 
@@ -330,6 +354,9 @@ class Scalars:
                 continue
             if is_count(f) and "/count" in self.names:
                 text = self.by_count(text, self.converted(f, "f"))
+                continue
+            if quick and f in self._counts.divisors:
+                text = " * ".join([text, *self._counts.divisors[f]])
                 continue
             by = self.converted(f, "f", COMPARE if quick else SIGN)
             text = f"{quick}_{self.real}({text}, {by})" if quick else f"{text} / {by}"

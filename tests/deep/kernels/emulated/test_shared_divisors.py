@@ -1,0 +1,87 @@
+"""Elements of 16 bits over a number of their row, whose reciprocal is multiplied by: by emulation and on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.launch.driver import available
+from tests.support.simulated import run
+
+SPECS = {
+    "alone": "tensors x[i,j], c[i]; dtype y = x; return y = x[i,j]/c[i]",
+    "with a number before": "tensors x[i,j], c[i], a[i]; dtype y = x; return y = a[i]*x[i,j]/c[i]",
+    "beside a statistic": "tensors x[i,j], c[i]; m = max[j](x[i,j]); dtype y = x; return y = (x[i,j] - m)/c[i]",
+}
+DIVISORS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -3.0, 1.1754944e-38, 3.4028235e38, -3.4028235e38]
+DIVISORS += [
+    sign * 2.0**e * f for sign in (1, -1) for e in (-149, -140, -126, -65, -64, 63, 64, 65, 120) for f in (1, 1.5)
+]
+SCHEDULES = [None, Schedule(1, 32, 1, 8), *(Schedule(16, 4, 1, 4, coarsen=n, resident=True) for n in (1, 2))]
+
+
+def operands(name: str, dtype: Any, length: int) -> dict[str, Any]:
+    """A row for every divisor: all sizes of elements, both signs of zeros, what is not finite."""
+    rng = np.random.default_rng(length)
+    rows, info = len(DIVISORS), ml_dtypes.finfo(dtype)
+    low, high = (-24, 15) if dtype == np.float16 else (-132, 127) if name == "alone" else (-60, 60)
+    x = np.ldexp(rng.uniform(-2, 2, (rows, length)), rng.integers(low, high, (rows, length)))
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, float(info.smallest_subnormal)]
+    x[rng.random(x.shape) < 0.2] = rng.choice(special)
+    given = {"x": x.astype(dtype), "c": np.array(DIVISORS, np.float32)}
+    return given | ({"a": rng.uniform(1, 2, rows).astype(np.float32)} if "a[i]" in SPECS[name] else {})
+
+
+def definition(name: str, x: Any, c: Any, a: Any = None) -> Any:
+    """The results in float64."""
+    x = x.astype(np.float64)
+    above = x if a is None else a[:, None].astype(np.float64) * x
+    above = above - np.max(x, axis=1, keepdims=True) if name == "beside a statistic" else above
+    return above / c[:, None].astype(np.float64)
+
+
+def judge(name: str, found: Any, given: dict[str, Any]) -> None:
+    """Within roundings of float32 on the way to one to the dtype; the same infinities and NaN."""
+    dtype, exact = given["x"].dtype, definition(name, **given)
+    gap = abs(exact) * 2.0**-20 + 2.0**-147
+    low, high = (
+        np.where(np.isfinite(exact), v, exact).astype(np.float32).astype(dtype) for v in (exact - gap, exact + gap)
+    )
+    right = (low <= found) & (found <= high) | np.isnan(exact) & np.isnan(found.astype(np.float32))
+    assert right.all(), [v[~right][:3] for v in (found, exact)]
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@np.errstate(all="ignore")
+def test_quotients_by_a_number_of_the_row(name: str, dtype: Any, schedule: Schedule | None) -> None:
+    form = ra.derive_incremental(ra.parse(SPECS[name]))
+    for length in (1, 2, 37, 64):
+        given = operands(name, dtype, length)
+        found, planned, _ = run(form, given, schedule, 1)
+        assert "fast_rcp_f32" in planned.source and "fast_div" not in planned.source
+        judge(name, np.asarray(found["y"]), given)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@np.errstate(all="ignore")
+def test_quotients_on_a_gpu(name: str, dtype: str) -> None:
+    if not available():
+        pytest.skip("needs a GPU")
+    import torch
+
+    form = ra.derive_incremental(ra.parse(SPECS[name]))
+    for length in (1, 2, 37, 64, 1000):
+        given = operands(name, np.float16 if dtype == "float16" else ml_dtypes.bfloat16, length)
+        held = {n: torch.tensor(v.astype(np.float32), device="cuda") for n, v in given.items()}
+        held["x"] = held["x"].to(getattr(torch, dtype))
+        found = form.compile("cuda")(**held)
+        judge(name, found.float().cpu().numpy().astype(given["x"].dtype), given)
