@@ -14,7 +14,7 @@ word it goes to, what is done with it, bytes of an element, its strides along ro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -33,8 +33,10 @@ OF_ROWS = 40  # for a function such as log of a row
 WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
 BLOCK_ELEMENTS = 4096  # elements of a block, about
 SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
+WOVEN = range(2, 8)  # elements of rows that are turned by whole vectors of memory, where rows lie without gaps
 PREFETCHED = 1 << 20  # bytes of an array from which on it is not in the second-level cache
 HEAD, RECORD = 8, 6  # words
+WIDTHS = 8, 16, 32, 64  # bits of elements
 MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
 
 
@@ -222,6 +224,89 @@ def _transposed(bits: int, n: int) -> Iterator[str]:
     yield "}"
 
 
+def picked(places: Sequence[tuple[int, int]], lanes: int) -> list[tuple[int, list[int]]]:
+    """How a vector is put together of lanes of several others, each named by the number of its vector and its own:
+    vectors that come in turn, and of each the lanes of what there is so far (of the first vector, at first) and, from
+    `lanes` on, its own.
+
+    >>> picked([(0, 0), (0, 3), (1, 2), (2, 1)], 4)
+    [(1, [0, 3, 6, 3]), (2, [0, 1, 2, 5])]
+    """
+    first, *others = sorted({v for v, _ in places})
+    found: list[tuple[int, list[int]]] = []
+    for v in others:
+        so_far = [at if found or source != first else lane for at, (source, lane) in enumerate(places)]
+        found.append((v, [lanes + lane if w == v else at for at, (w, lane) in zip(so_far, places, strict=True)]))
+    return found
+
+
+def _woven(bits: int, length: int, forth: bool) -> Iterator[str]:
+    """A function that turns short rows without gaps, as many at a time as a vector has lanes, to columns that lie
+    `stride` bytes apart (`forth`) or from them: whole vectors are read and written. It gives how many rows it turned.
+    """
+    lanes = min(16, 512 // bits)
+    kind, whole = f"<{lanes} x i{bits}>", lanes * bits // 8
+    yield f"define internal i64 @{'part' if forth else 'join'}{bits}.{length}("
+    yield "    ptr %rows, ptr %columns, i64 %stride, i64 %count) {"
+    yield "entry:"
+    yield f"  %last = sub i64 %count, {lanes}"
+    for k in range(length):
+        yield f"  %offset{k} = mul i64 %stride, {k}"
+        yield f"  %column{k} = getelementptr i8, ptr %columns, i64 %offset{k}"
+    yield "  %some = icmp sge i64 %last, 0"
+    yield "  br i1 %some, label %turn, label %done"
+    yield "turn:"
+    yield "  %r = phi i64 [ 0, %entry ], [ %r.next, %turn ]"
+    yield f"  %row.at = mul i64 %r, {length * bits // 8}"
+    yield f"  %column.at = mul i64 %r, {bits // 8}"
+    yield "  %row = getelementptr i8, ptr %rows, i64 %row.at"
+    for k in range(length):
+        yield f"  %in.row{k} = getelementptr i8, ptr %row, i64 {k * whole}"
+        yield f"  %in.column{k} = getelementptr i8, ptr %column{k}, i64 %column.at"
+    source, target = ("row", "column") if forth else ("column", "row")
+    for k in range(length):
+        yield f"  %x{k} = load {kind}, ptr %in.{source}{k}, align {bits // 8}"
+    for k in range(length):
+        if forth:
+            places = [divmod(at * length + k, lanes) for at in range(lanes)]
+        else:
+            places = [divmod(k * lanes + at, length)[::-1] for at in range(lanes)]
+        steps = picked(places, lanes)
+        best = f"%x{min(v for v, _ in places)}"
+        for n, (v, masks) in enumerate(steps):
+            words = ", ".join(f"i32 {m}" for m in masks)
+            yield f"  %y{k}.{n} = shufflevector {kind} {best}, {kind} %x{v}, <{lanes} x i32> <{words}>"
+            best = f"%y{k}.{n}"
+        yield f"  store {kind} {best}, ptr %in.{target}{k}, align {bits // 8}"
+    yield f"  %r.next = add i64 %r, {lanes}"
+    yield "  %more = icmp sle i64 %r.next, %last"
+    yield "  br i1 %more, label %turn, label %done"
+    yield "done:"
+    yield "  %turned = phi i64 [ 0, %entry ], [ %r.next, %turn ]"
+    yield "  ret i64 %turned"
+    yield "}"
+
+
+def _weave() -> Iterator[str]:
+    """The function that calls those: it turns none where there is none for rows of this length."""
+    given = "ptr %rows, ptr %columns, i64 %stride, i64 %count"
+    names = {length * 16 + bits // 8: f"{bits}.{length}" for bits in WIDTHS for length in WOVEN}
+    yield f"define internal i64 @weave({given}, i64 %length, i64 %bytes, i1 %forth) {{"
+    yield "  %tens = mul i64 %length, 16"
+    yield "  %key = add i64 %tens, %bytes"
+    yield f"  switch i64 %key, label %none [ {' '.join(f'i64 {key}, label %at{key}' for key in names)} ]"
+    for key, name in names.items():
+        yield f"at{key}:"
+        yield f"  br i1 %forth, label %part{key}, label %join{key}"
+        for way in ("part", "join"):
+            yield f"{way}{key}:"
+            yield f"  %{way}ed{key} = call i64 @{way}{name}({given})"
+            yield f"  ret i64 %{way}ed{key}"
+    yield "none:"
+    yield "  ret i64 0"
+    yield "}"
+
+
 _TURN = """
 ; element (r, k) at from + r*ar + k*ak goes to to + r*br + k*bk, in bytes; one of ak, br is the size of an element where
 ; squares can be turned: `forth` where they are read along k
@@ -304,7 +389,7 @@ _CASE = """wBITS.N:
   br i1 %wBITS.N.fits, label %wBITS.N.turn, label %NEXT
 wBITS.N.turn:
   call void @turnBITS.N.all(
-    ptr %from, i64 %ar, i64 %ak, ptr %target, i64 %br, i64 %bk, i64 %rows, i64 %length, i1 %forth)
+    ptr %from, i64 %ar, i64 %ak, ptr %target, i64 %br, i64 %bk, i64 %left, i64 %length, i1 %forth)
   br label %array.end
 """
 
@@ -420,13 +505,24 @@ fetch.again:
 turn.if:
   br i1 %now, label %turn, label %array.end
 turn:
-  %from = select i1 %phase, ptr %turned, ptr %begin
-  %target = select i1 %phase, ptr %begin, ptr %turned
+  %from.all = select i1 %phase, ptr %turned, ptr %begin
+  %target.all = select i1 %phase, ptr %begin, ptr %turned
   %ar = select i1 %phase, i64 %bytes, i64 %row.bytes
   %ak = select i1 %phase, i64 %size.bytes, i64 %step.bytes
   %br = select i1 %phase, i64 %row.bytes, i64 %bytes
   %bk = select i1 %phase, i64 %step.bytes, i64 %size.bytes
   %forth = xor i1 %phase, true
+  br i1 %dense, label %weave, label %unwoven
+weave:
+  %woven = call i64 @weave(ptr %begin, ptr %turned, i64 %size.bytes, i64 %rows, i64 %length, i64 %bytes, i1 %forth)
+  br label %unwoven
+unwoven:
+  %ready = phi i64 [ 0, %turn ], [ %woven, %weave ]
+  %from.ready = mul i64 %ready, %ar
+  %target.ready = mul i64 %ready, %br
+  %from = getelementptr i8, ptr %from.all, i64 %from.ready
+  %target = getelementptr i8, ptr %target.all, i64 %target.ready
+  %left = sub i64 %rows, %ready
   switch i64 %bytes, label %w8 [ i64 2, label %w16
                                  i64 4, label %w32
                                  i64 8, label %w64 ]
@@ -463,7 +559,8 @@ def _spelled(text: str, words: Mapping[str, str]) -> str:
 def _text() -> str:
     lines: list[str] = []
     cases: list[str] = []
-    for bits in (8, 16, 32, 64):
+    for bits in WIDTHS:
+        lines += [line for n in WOVEN for forth in (True, False) for line in _woven(bits, n, forth)]
         words = {"BITS": str(bits), "BYTES": str(bits // 8)}
         for n in SQUARES:
             lines += [*_transposed(bits, n), _spelled(_TURN, words | {"N": str(n)})]
@@ -475,7 +572,7 @@ def _text() -> str:
     for word, base in (("WORD", "table"), ("FIELD", "record")):
         spelled = rf"%\1.at = getelementptr i64, ptr %{base}, i64 \2\n  %\1 = load i64, ptr %\1.at"
         text = re.sub(rf"{word}\((\w+), (\d)\)", spelled, text)
-    return "\n".join([*lines, text])
+    return "\n".join([*lines, *_weave(), text])
 
 
 @lru_cache(maxsize=1)
