@@ -8,7 +8,8 @@ from redalg.kernels.emulate import intrinsics, math, mma, wgmma
 from redalg.kernels.ir.program import STORAGE
 from redalg.source.statements import Block, Import
 
-SEARCHED = ("float64", "float32", "float16", "bfloat16", "int64")  # formats whose extrema CPU kernels find by vectors
+# Formats of which CPU kernels find extrema, and read every so manieth element, by vectors.
+SEARCHED = ("float64", "float32", "float16", "bfloat16", "int64")
 Modules = Mapping[str, frozenset[str]]  # the functions of every module
 CUDA: Modules = {  # every function has an emulation of its name
     "cuda.intrinsics.math": frozenset(math.EMULATED),
@@ -24,7 +25,7 @@ CPU: Modules = {
     "cpu.math.functions": CUDA["cuda.intrinsics.math"],
     "cpu.memory": frozenset({"drained", "free", "missing", "prefetch", "unlikely"})
     | {f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream", "stream", "stack", "heap") for d in STORAGE}
-    | {f"{word}_{d}" for word in ("largest", "smallest", "place") for d in SEARCHED},
+    | {f"{word}_{d}" for word in ("largest", "smallest", "place", "every") for d in SEARCHED},
 }
 
 

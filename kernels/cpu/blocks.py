@@ -14,7 +14,7 @@ word it goes to, what is done with it, bytes of an element, its strides along ro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from redalg.graph.node import walk
 from redalg.kernels.cpu.build import loaded_text
 from redalg.kernels.cpu.schedule import TURNED, is_dear
+from redalg.kernels.cpu.vectors import picked
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
@@ -222,22 +223,6 @@ def _transposed(bits: int, n: int) -> Iterator[str]:
         yield f"  store {kind} {names[r]}, ptr %tp{r}, align {bits // 8}"
     yield "  ret void"
     yield "}"
-
-
-def picked(places: Sequence[tuple[int, int]], lanes: int) -> list[tuple[int, list[int]]]:
-    """How a vector is put together of lanes of several others, each named by the number of its vector and its own:
-    vectors that come in turn, and of each the lanes of what there is so far (of the first vector, at first) and, from
-    `lanes` on, its own.
-
-    >>> picked([(0, 0), (0, 3), (1, 2), (2, 1)], 4)
-    [(1, [0, 3, 6, 3]), (2, [0, 1, 2, 5])]
-    """
-    first, *others = sorted({v for v, _ in places})
-    found: list[tuple[int, list[int]]] = []
-    for v in others:
-        so_far = [at if found or source != first else lane for at, (source, lane) in enumerate(places)]
-        found.append((v, [lanes + lane if w == v else at for at, (w, lane) in zip(so_far, places, strict=True)]))
-    return found
 
 
 def _woven(bits: int, length: int, forth: bool) -> Iterator[str]:

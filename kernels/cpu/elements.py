@@ -77,6 +77,23 @@ class CpuElements(Elements):
         """What lies side by side in the type it is computed in is read where it is; the rest is copied to a buffer."""
         super()._load_leaves([n for n in tensor_leaves(nodes) if not self.in_place(n)])
 
+    def _load_single(self, leaves: list[Node]) -> None:
+        """Of rows that lie in one another, whole vectors are read, and the elements of the others left out."""
+        apart = [leaf for leaf in leaves if self.kernel.cpu.interleaved and self._every(leaf)]
+        self.kernel.out(*map(self._every, apart))
+        super()._load_single([leaf for leaf in leaves if leaf not in apart])
+
+    def _every(self, leaf: Node) -> str:
+        """The statement that brings elements in steps to their tile, if there is one for such numbers."""
+        name, axes = leaf.attr.name, leaf.attr.axes
+        dtype, step = self.access.operands[name].dtype, self.access.step(name, axes)
+        alike = dtype == {"f": self.program.real, "i": "int64"}.get(self.kernel.kinds.of(leaf))
+        widened = self.program.real == "float32" and dtype in QUICK
+        if step is None or not (alike or widened) or not self.access.walks_flat(axes) or f"every_{dtype}" not in VECTORS:
+            return ""
+        place = self.index_of(name, axes, "first")
+        return f"every_{dtype}({self.access.array_names[name]}, {place}, {step}, {self.tiles_of[leaf]}, count)"
+
     def in_place(self, leaf: Node) -> bool:
         """Whether a node is an element that is read where it lies."""
         if leaf.op != "tensor":

@@ -100,8 +100,8 @@ def scheduled(draft: CpuDraft) -> None:
     of threads changes a bit."""
     program, asked = draft.program, draft.asked
     length = prod(draft.sizes[a] for a in program.stream)
-    cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes)
     inside = not draft.across and interleaved(program, draft.views)
+    cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes, inside)
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
         return
@@ -109,6 +109,7 @@ def scheduled(draft: CpuDraft) -> None:
         draft.schedule = CpuSchedule(True, across=draft.across, whole=KEPT, turned=draft.turned, single=length == 1)
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
+    whole = WHOLE if inside and not program.keeps else whole
     resident = bool(program.passes) and length <= whole and not program.columns
     whole = whole if resident else WHOLE
     draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole, interleaved=inside)

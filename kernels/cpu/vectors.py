@@ -23,11 +23,28 @@ from redalg.kernels.cpu.math.values import HALF, KINDS, Operation
 
 WIDTH = 64  # bytes of the numbers of a vector: one or two registers of every processor's
 TOGETHER = 4  # vectors that are looked at between two tests
+APART = range(2, 8)  # steps between elements that are read by whole vectors, of which the others are left out
 CELLS = {"float32": ("f32", "f32"), "float64": ("f64", "f64"), "int64": ("i64", "i64"), "bfloat16": ("u16", "f32")}
 CELLS |= {"float16": ("u16", "f32")} if HALVES else {}  # what memory holds, and the numbers that are compared
 LOWEST = -(2**63)
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 Each = Callable[[Any, Sequence[Any]], None]  # what is done with an index, and with vectors or numbers from there on
+
+
+def picked(places: Sequence[tuple[int, int]], lanes: int) -> list[tuple[int, list[int]]]:
+    """How a vector is put together of lanes of several others, each named by the number of its vector and its own:
+    vectors that come in turn, and of each the lanes of what there is so far (of the first vector, at first) and, from
+    `lanes` on, its own.
+
+    >>> picked([(0, 0), (0, 3), (1, 2), (2, 1)], 4)
+    [(1, [0, 3, 6, 3]), (2, [0, 1, 2, 5])]
+    """
+    first, *others = sorted({v for v, _ in places})
+    found: list[tuple[int, list[int]]] = []
+    for v in others:
+        so_far = [at if found or source != first else lane for at, (source, lane) in enumerate(places)]
+        found.append((v, [lanes + lane if w == v else at for at, (w, lane) in zip(so_far, places, strict=True)]))
+    return found
 
 
 class Lanes:
@@ -39,7 +56,7 @@ class Lanes:
         self.number, self.real = KINDS[kind], kind != "i64"
         self.lanes = WIDTH // (4 if kind == "f32" else 8)
         self.first = b.gep(pointer, [index])
-        self.bytes = int(self.cell[1:]) // 8
+        self.bytes, self.wide = (int(word[1:]) // 8 for word in (self.cell, kind))
 
     @property
     def vector(self) -> Any:
@@ -53,8 +70,20 @@ class Lanes:
         return self._widened(self.b.load(self.b.gep(self.first, [at])), 1)
 
     def vector_at(self, at: Any) -> Any:
+        return self._widened(self._cells_at(at))
+
+    def vector_of(self, at: Any, step: int, skipped: int) -> Any:
+        """Every so manieth of the elements of whole vectors from one on, of which so many are skipped at first."""
+        cells = [self._cells_at(self.b.add(at, I64(v * self.lanes))) for v in range(step)]
+        found = cells[0]
+        for v, masks in picked([divmod(skipped + lane * step, self.lanes) for lane in range(self.lanes)], self.lanes):
+            words = ir.Constant(ir.VectorType(I32, self.lanes), masks)
+            found = self.b.shuffle_vector(found, cells[v], words)
+        return self._widened(found)
+
+    def _cells_at(self, at: Any) -> Any:
         cells = ir.VectorType(KINDS[self.cell], self.lanes).as_pointer()
-        return self._widened(self.b.load(self.b.bitcast(self.b.gep(self.first, [at]), cells), align=self.bytes))
+        return self.b.load(self.b.bitcast(self.b.gep(self.first, [at]), cells), align=self.bytes)
 
     def _widened(self, value: Any, lanes: int = 0) -> Any:
         b, several = self.b, (lambda kind: kind) if lanes else (lambda kind: ir.VectorType(kind, self.lanes))
@@ -74,10 +103,10 @@ class Lanes:
         few = b.icmp_signed("<", self.count, lanes)
         with b.if_else(few) as (short, long):
             with short:
-                self._loop(I64(0), 1, lambda at: single(at, [self.number_at(at)]))
+                self.loop(I64(0), 1, lambda at: single(at, [self.number_at(at)]))
             with long:
-                at = self._loop(I64(0), TOGETHER * self.lanes, lambda at: group(at, self._vectors(at, TOGETHER)))
-                at = self._loop(at, self.lanes, lambda at: one(at, self._vectors(at, 1)))
+                at = self.loop(I64(0), TOGETHER * self.lanes, lambda at: group(at, self._vectors(at, TOGETHER)))
+                at = self.loop(at, self.lanes, lambda at: one(at, self._vectors(at, 1)))
                 with b.if_then(b.icmp_signed("<", at, self.count)):
                     last = b.sub(self.count, lanes)
                     one(last, self._vectors(last, 1))
@@ -85,7 +114,7 @@ class Lanes:
     def _vectors(self, at: Any, count: int) -> list[Any]:
         return [self.vector_at(self.b.add(at, I64(n * self.lanes))) for n in range(count)]
 
-    def _loop(self, start: Any, step: int, body: Callable[[Any], None]) -> Any:
+    def loop(self, start: Any, step: int, body: Callable[[Any], None]) -> Any:
         """Turns for `step` elements each, as long as there are so many; where they end."""
         b, before = self.b, self.b.block
         head, turn, after = (b.append_basic_block(word) for word in ("some", "turn", "after"))
@@ -220,5 +249,62 @@ def _place(dtype: str) -> Operation:
     return Operation((f"*{cell}", "i64", "i64", kind), "i64", emit, apart=True)
 
 
+def _every(dtype: str) -> Operation:
+    """``every_…(pointer, index, step, buffer, count)``: every so manieth of the elements from an index on, to a buffer.
+
+    Vectors are read from where lines of the caches begin: others take twice as long. How many elements are read alone
+    until then, and how many of the first vector are left out, follows from the address: as step·t ≡ skipped - lane
+    has a solution t for some `skipped` below gcd(step, lanes). The last element is always read alone, so that a vector
+    that is read as a whole ends before one that is there.
+    """
+    cell, kind = CELLS[dtype]
+
+    def emit(b: Any, pointer: Any, index: Any, step: Any, buffer: Any, count: Any) -> None:
+        x, ready = Lanes(b, dtype, pointer, index, count), _variable(b, I64(0))
+        lanes, rest = x.lanes, b.append_basic_block("rest")
+        lane = b.and_(b.udiv(b.ptrtoint(x.first, I64), I64(x.bytes)), I64(lanes - 1))
+
+        def alone(at: Any) -> None:
+            b.store(x.number_at(b.mul(at, step)), b.gep(buffer, [at]))
+
+        def vectors(each: int, skipped: int, start: Any) -> None:
+            def turn(at: Any) -> None:
+                place = b.bitcast(b.gep(buffer, [at]), x.vector.as_pointer())
+                b.store(x.vector_of(b.sub(b.mul(at, I64(each)), I64(skipped)), each, skipped), place, align=x.wide)
+
+            b.store(x.loop(start, lanes, turn), ready)
+            b.branch(rest)
+
+        ways = b.switch(step, rest)
+        for each in APART:
+            common = math.gcd(each, lanes)
+            period = lanes // common
+            own = b.append_basic_block(f"every{each}")
+            ways.add_case(I64(each), own)
+            b.position_at_end(own)
+            skipped = b.and_(lane, I64(common - 1))
+            turns = b.mul(b.udiv(b.sub(I64(lanes), b.sub(lane, skipped)), I64(common)), I64(pow(each // common, -1, period)))
+            turns = b.and_(turns, I64(period - 1))
+            before = b.and_(b.icmp_unsigned("==", turns, I64(0)), b.icmp_unsigned("!=", skipped, I64(0)))
+            turns = b.select(before, I64(period), turns)
+            few = b.icmp_signed("<=", count, turns)
+            x.count = b.select(few, count, turns)
+            start = x.loop(I64(0), 1, alone)
+            x.count = b.sub(count, I64(1))
+            kinds = [b.append_basic_block(f"every{each}.{n}") for n in range(common)]
+            chosen = b.switch(skipped, kinds[0])
+            for n, block in enumerate(kinds):
+                if n:
+                    chosen.add_case(I64(n), block)
+                b.position_at_end(block)
+                vectors(each, n, start)
+        b.position_at_end(rest)
+        x.count = count
+        x.loop(b.load(ready), 1, alone)
+
+    return Operation((f"*{cell}", "i64", "i64", f"*{kind}", "i64"), "", emit, apart=True)
+
+
 OPERATIONS = {f"{way}_{dtype}": _end(dtype, way) for dtype in CELLS for way in ("largest", "smallest")}
 OPERATIONS |= {f"place_{dtype}": _place(dtype) for dtype in CELLS}
+OPERATIONS |= {f"every_{dtype}": _every(dtype) for dtype in CELLS}

@@ -49,7 +49,7 @@ class Prepared:
         self._watching = Watching(rows * columns if across else rows) if program.watched else None
         width = width_of(columns, split)
         self._units, held = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
-        span = span_of(program, sizes) if split else length
+        span = span_of(program, sizes, compiled.schedule.interleaved) if split else length
         self._splits = -(-length // span)
         self._shares = int(nanoseconds_of(program, sizes) / SHARE)
         stages = zip(compiled.functions, compiled.module.stages, strict=True)

@@ -38,6 +38,7 @@ _WRAPPERS = (
     lambda inner: lambda x, y: inner(x, y),
     lambda inner: lambda x, y, z: inner(x, y, z),
     lambda inner: lambda x, y, z, v: inner(x, y, z, v),
+    lambda inner: lambda x, y, z, v, w: inner(x, y, z, v, w),
 )
 
 

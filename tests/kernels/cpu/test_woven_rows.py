@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redalg.kernels.cpu.blocks import WIDTHS, WOVEN, picked
+from redalg.kernels.cpu.blocks import WIDTHS, WOVEN
+from redalg.kernels.cpu.vectors import picked
 from tests.support.forms import form_of_text
 
 TEXT = "m = max[j](x[i,j]); return y = m - x[i,j], at = argmin[j](x[i,j])"
