@@ -6,6 +6,7 @@ latter are walked in blocks that fit the first-level caches, all of a block at e
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ from redalg.kernels.rows.columns import ColumnPrinter, ColumnRows
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.names import axis_name, local
-from redalg.source.statements import Assign, Block, Statement, assigned_names, renamed
+from redalg.source.render import text
+from redalg.source.statements import Assign, Block, Statement, assigned_names, expressions, renamed
 
 if TYPE_CHECKING:
     from redalg.kernels.cpu.kernel import CpuKernel
@@ -171,7 +173,7 @@ class CpuColumnPrinter(ColumnPrinter):
         self.settle(bodies)
         for f in folds:
             self._start(f)
-        self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), bodies)
+        self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), folds)
         self.known = {n: f"{name}[{HERE}]" for n, name in self.kept.items() if n in self.known or n in walk(*bodies)}
         for f in folds:
             if isinstance(f.op, Position):
@@ -199,10 +201,10 @@ class CpuColumnPrinter(ColumnPrinter):
         """Whether something is reduced over columns, which is computed apart."""
         return any(n.op == "reduce" and not self.columns.isdisjoint(n.attr.axes) for n in walk(node))
 
-    def _unrolled(self, told: Callable[[], Scalars], add: Callable[[Scalars], None], bodies: list[Node]) -> None:
+    def _unrolled(self, told: Callable[[], Scalars], add: Callable[[Scalars], None], folds: list[Fold]) -> None:
         """Several elements at a time, so that a column is loaded and stored once for all of them; then the rest."""
-        kernel = self.kernel
-        out = kernel.out
+        kernel, bodies = self.kernel, [b for f in folds for b in f.bodies]
+        out, groups = kernel.out, kernel.cpu.groups
         with out.apart() as before:
             out("at = first + k")
             inner = told()
@@ -213,25 +215,68 @@ class CpuColumnPrinter(ColumnPrinter):
         def at(block: Sequence[Statement], u: int) -> Block:
             return renamed(tuple(block), {name: f"{name}_u{u}" for name in ("k", *assigned)})
 
-        out(f"unrolled = count // {UNROLL} * {UNROLL}")
-        with out.block(f"for k in range(0, unrolled, {UNROLL}):"):
+        step = UNROLL * groups
+        out(f"unrolled = count // {step} * {step}")
+        self._repeat(folds, inside)
+        with out.block(f"for k in range(0, unrolled, {step}):"):
             for u in range(UNROLL):
-                out(f"k_u{u} = k + {u}", *at(before, u))
-            self.fetch(bodies, UNROLL)
-            with out.block("for m in range(COLUMNS):"):
+                out(f"k_u{u} = k + {u * groups}", *at(before, u))
+            self.fetch(bodies, step)
+            with out.block(f"for m in range({self._lanes}):"):
                 self.place()
                 for u in range(UNROLL):
                     out(*at(inside, u))
+        if groups > 1:
+            out("begin = unrolled", f"unrolled = count // {groups} * {groups}")
+            with out.block(f"for k in range(begin, unrolled, {groups}):"):
+                out(*before)
+                with out.block(f"for m in range({self._lanes}):"):
+                    self.place()
+                    out(*inside)
+            self._join_groups(folds)
         with out.block("for k in range(unrolled, count):"):
             out(*before)
             with out.block("for m in range(COLUMNS):"):
                 self.place()
                 out(*inside)
 
+    @property
+    def _lanes(self) -> str:
+        """Columns that are walked together: of several elements where few rows lie side by side."""
+        return "lanes" if self.kernel.cpu.groups > 1 else "COLUMNS"
+
+    def _repeat(self, folds: Sequence[Fold], inside: Sequence[Statement]) -> None:
+        """What differs from column to column alone, for every element of a group."""
+        own = {local(name) for f in folds for name in f.names}
+        cells = [e for s in inside for root in expressions(s) for e in ast.walk(root) if isinstance(e, ast.Subscript)]
+        tables = [text(cell.value) for cell in cells if text(cell.slice) == "m"]
+        shared = [name for name in dict.fromkeys(tables) if name not in own]
+        known = 1
+        while shared and known < self.kernel.cpu.groups:
+            self.kernel.out(f"known = {known} * COLUMNS")
+            for name in shared:
+                with self.kernel.out.block("for m in range(known):"):
+                    self.kernel.out(f"{name}[known + m] = {name}[m]")
+            known *= 2
+
+    def _join_groups(self, folds: Sequence[Fold]) -> None:
+        """The elements of a group joined: each half of them with the other."""
+        kernel, half = self.kernel, self.kernel.cpu.groups
+        while half > 1:
+            half //= 2
+            kernel.out(f"half = {half} * COLUMNS")
+            for f in folds:
+                name, number = local(f.names[0]), self._kind(f.names[0])
+                with kernel.out.block("for m in range(half):"):
+                    value = joined(f.kind, number, kernel.real, f"{name}[m]", f"{name}[half + m]")
+                    kernel.out(f"{name}[m] = {value}")
+
     def fetch(self, bodies: Iterable[Node], each: int = 1) -> None:
         """Ask for elements a little ahead, which no processor foresees where columns are a part of a row in memory."""
         kernel, elements, columns = self.kernel, self.kernel.elements, len(self.columns)
         if kernel.cpu.turned or kernel.cpu.near:  # turning has brought them to the first-level cache
+            return
+        if kernel.cpu.groups > 1:  # all of memory in turn
             return
         for leaf in tensor_leaves(bodies):
             name = leaf.attr.name
@@ -254,7 +299,7 @@ class CpuColumnPrinter(ColumnPrinter):
         self.array(f.names[0], self._kind(f.names[0]))
         if isinstance(f.op, Position):
             out(f"{names[1]}_spot = cuda.local.array(COLUMNS, {DTYPES[self._spot()]})")
-        with out.block("for m in range(COLUMNS):"):
+        with out.block(f"for m in range({self._lanes}):"):
             out(f"{names[0]}[m] = {kernel.folding.identities(f)[0]}")
             if isinstance(f.op, Position):
                 out(f"{names[1]}_spot[m] = {self._spot()}(0)")

@@ -89,7 +89,12 @@ class CpuElements(Elements):
         dtype, step = self.access.operands[name].dtype, self.access.step(name, axes)
         alike = dtype == {"f": self.program.real, "i": "int64"}.get(self.kernel.kinds.of(leaf))
         widened = self.program.real == "float32" and dtype in QUICK
-        if step is None or not (alike or widened) or not self.access.walks_flat(axes) or f"every_{dtype}" not in VECTORS:
+        if (
+            step is None
+            or not (alike or widened)
+            or not self.access.walks_flat(axes)
+            or f"every_{dtype}" not in VECTORS
+        ):
             return ""
         place = self.index_of(name, axes, "first")
         return f"every_{dtype}({self.access.array_names[name]}, {place}, {step}, {self.tiles_of[leaf]}, count)"

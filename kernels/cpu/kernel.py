@@ -231,7 +231,9 @@ class CpuKernel(Kernel):
         elements of vectors; whether it is copied is known once all functions are printed."""
         if self.cpu.resident:
             return self.cpu.whole
-        return ROWS if self.cpu.across else TILE if self.buffered else IN_PLACE
+        if self.cpu.across:
+            return ROWS * self.cpu.groups
+        return TILE if self.buffered else IN_PLACE
 
     def _where_am_i(self) -> None:
         out, rows = self.out, self.program.rows
@@ -250,6 +252,8 @@ class CpuKernel(Kernel):
             self.access.used["width"] = Param("width", "width", "int64")
             out(f"columns = {total}", "blocks = (columns + width - 1) // width", "row = unit // blocks")
             out("origin = unit % blocks * width", "COLUMNS = min(width, columns - origin)")
+            if self.cpu.groups > 1:
+                out(f"lanes = {self.cpu.groups} * COLUMNS")
         out("t = 0")
         rest = "row"
         for axis in reversed(rows[1:]):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
-from redalg.graph.node import walk
+from redalg.graph.node import Node, walk
+from redalg.graph.operators import Binary, NumberExtremum
 from redalg.kernels.ir.layouts import View, lengths_of, readings, steps_nodes, walk_of
 from redalg.kernels.ir.one_hot import one_hot_of
-from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.program import Loop, Pass, Program
 from redalg.kernels.ir.schedule import Layout
 
-LEAST = 8  # rows side by side from which on walking them together pays
+LEAST = 8  # rows side by side from which on walking them together pays, but in groups
+SIDE = 64  # columns that groups of fewer rows make up, or a multiple of them
+MOST = 1024  # columns of groups at most
+TOGETHER = 4  # groups at a time, and elements of a row at least as many as these have
 
 
 def layout_of(program: Program, views: Mapping[str, View]) -> Layout:
@@ -48,8 +52,50 @@ def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
     for first in range(len(rows)):
         axes = rows[first:]
         if side <= _side_by_side(program, views, axes):
-            return axes if prod(sizes[a] for a in axes) >= LEAST else ()
+            wide = prod(sizes[a] for a in axes) >= LEAST or groups_of(program, views, axes) > 1
+            return axes if wide else ()
     return ()
+
+
+def groups_of(program: Program, views: Mapping[str, View], axes: tuple[str, ...]) -> int:
+    """Elements of the stream that are walked together, as columns of their own, where few rows (along `axes`) lie side
+    by side without gaps: a vector then holds elements of several. 1 where their places have to be known, or where
+    anything else lies along the stream.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
+    >>> [groups_of(program, {"x": View((n, 900), (1, n))}, ("i",)) for n in (1, 2, 5, 12, 48, 51, 64)]
+    [1, 32, 64, 16, 4, 1, 1]
+    """
+    sizes = lengths_of(program, views)
+    count = prod(sizes[a] for a in axes)
+    groups = SIDE // gcd(SIDE, count)
+    if count < 2 or groups * count > MOST or len(program.stream) != 1 or program.keeps:
+        return 1
+    if sizes[program.stream[0]] < TOGETHER * groups or not all(map(_grouped, program.passes)):
+        return 1
+    loops = [s for p in program.passes for s in (*p.lift, *p.update) if isinstance(s, Loop)]
+    nodes = [*walk(*(b for s in loops for f in s.folds for b in f.bodies))]
+    dense = all(_is_dense(n, views, {*axes, *program.stream}, program.stream[0], count) for n in nodes)
+    return groups if dense and nodes else 1
+
+
+def _grouped(p: Pass) -> bool:
+    """Whether a pass does not care for the order of its elements, nor for their places."""
+    ops = [f.op for s in (*p.lift, *p.update) if isinstance(s, Loop) for f in s.folds]
+    plain = all(isinstance(op, Binary) and not isinstance(op, NumberExtremum) for op in ops)
+    return not p.ordered and plain and {op.kind for op in ops} <= {"sum", "max", "min"}
+
+
+def _is_dense(n: Node, views: Mapping[str, View], axes: set[str], stream: str, count: int) -> bool:
+    """Whether a node is no element but of arrays along all these axes, without gaps along the stream."""
+    if n.op in ("index", "reduce"):
+        return False
+    if n.op != "tensor" or n.attr.name not in views:
+        return True
+    steps = dict(zip(n.attr.axes, views[n.attr.name].strides, strict=True))
+    return axes <= {*steps} and steps[stream] == count
 
 
 def interleaved(program: Program, views: Mapping[str, View]) -> bool:

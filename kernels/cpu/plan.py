@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.kernels.cpu.blocks import blocks_of
 from redalg.kernels.cpu.kernel import emit_cpu
-from redalg.kernels.cpu.layout import across_of, interleaved, layout_of
+from redalg.kernels.cpu.layout import across_of, groups_of, interleaved, layout_of
 from redalg.kernels.cpu.schedule import (
     KEPT,
     LONG,
@@ -102,17 +102,22 @@ def scheduled(draft: CpuDraft) -> None:
     length = prod(draft.sizes[a] for a in program.stream)
     inside = not draft.across and interleaved(program, draft.views)
     cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes, inside)
+    grouped = bool(draft.across) and not draft.turned
+    groups = groups_of(program, draft.views, program.columns) if grouped else 1
     if cut and asked != Family.ROWS:
-        draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
+        draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside, groups=groups)
         return
     if draft.across and length <= (KEPT if draft.turned or keeps_dear(program) else ROWS):
-        draft.schedule = CpuSchedule(True, across=draft.across, whole=KEPT, turned=draft.turned, single=length == 1)
+        single = length == 1
+        draft.schedule = CpuSchedule(
+            True, across=draft.across, whole=KEPT, turned=draft.turned, single=single, groups=groups
+        )
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
     whole = WHOLE if inside and not program.keeps else whole
     resident = bool(program.passes) and length <= whole and not program.columns
     whole = whole if resident else WHOLE
-    draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole, interleaved=inside)
+    draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole, interleaved=inside, groups=groups)
 
 
 def streamed_out(draft: CpuDraft) -> None:

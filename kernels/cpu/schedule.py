@@ -65,6 +65,8 @@ class CpuSchedule:
     of memory hold elements of all: the splits of all rows at one place follow each other and find them in the caches,
     and results with gaps between their elements are gathered first, so that their loop is one of vectors. ``single``:
     a row is one element. ``near``: rows side by side that caches hold, of which no element is asked for ahead.
+    ``groups``: elements of the stream that are columns of their own, where few rows lie side by side
+    (`redalg.kernels.cpu.layout.groups_of`).
     """
 
     resident: bool = False
@@ -76,6 +78,7 @@ class CpuSchedule:
     interleaved: bool = False
     single: bool = False
     near: bool = False
+    groups: int = 1
 
     @property
     def family(self) -> Family:
@@ -83,6 +86,7 @@ class CpuSchedule:
 
     def __str__(self) -> str:
         what = f"blocks of {BLOCK} rows side by side along {','.join(self.across)}" if self.across else "rows"
+        what += f" ({self.groups} elements of each at a time)" if self.groups > 1 else ""
         what = "blocks of short rows, turned so that they lie side by side," if self.turned else what
         what += " that lie in one another," if self.interleaved else ""
         end = "; results go past the caches" if self.past else ""

@@ -283,7 +283,9 @@ def _every(dtype: str) -> Operation:
             ways.add_case(I64(each), own)
             b.position_at_end(own)
             skipped = b.and_(lane, I64(common - 1))
-            turns = b.mul(b.udiv(b.sub(I64(lanes), b.sub(lane, skipped)), I64(common)), I64(pow(each // common, -1, period)))
+            turns = b.mul(
+                b.udiv(b.sub(I64(lanes), b.sub(lane, skipped)), I64(common)), I64(pow(each // common, -1, period))
+            )
             turns = b.and_(turns, I64(period - 1))
             before = b.and_(b.icmp_unsigned("==", turns, I64(0)), b.icmp_unsigned("!=", skipped, I64(0)))
             turns = b.select(before, I64(period), turns)
