@@ -23,7 +23,7 @@ from typing import NamedTuple
 from redalg.graph.node import walk
 from redalg.kernels.cpu.build import loaded_text
 from redalg.kernels.cpu.schedule import TURNED, is_dear
-from redalg.kernels.cpu.vectors import picked
+from redalg.kernels.cpu.vectors import shuffles
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
@@ -256,7 +256,7 @@ def _woven(bits: int, length: int, forth: bool) -> Iterator[str]:
             places = [divmod(at * length + k, lanes) for at in range(lanes)]
         else:
             places = [divmod(k * lanes + at, length)[::-1] for at in range(lanes)]
-        steps = picked(places, lanes)
+        steps = shuffles(places, lanes)
         best = f"%x{min(v for v, _ in places)}"
         for n, (v, masks) in enumerate(steps):
             words = ", ".join(f"i32 {m}" for m in masks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import gcd, prod
 
@@ -73,12 +73,17 @@ def groups_of(program: Program, views: Mapping[str, View], axes: tuple[str, ...]
     groups = SIDE // gcd(SIDE, count)
     if count < 2 or groups * count > MOST or len(program.stream) != 1 or program.keeps:
         return 1
-    if sizes[program.stream[0]] < TOGETHER * groups or not all(map(_grouped, program.passes)):
+    (stream,) = program.stream
+    if sizes[stream] < TOGETHER * groups or not all(map(_grouped, program.passes)):
         return 1
-    loops = [s for p in program.passes for s in (*p.lift, *p.update) if isinstance(s, Loop)]
-    nodes = [*walk(*(b for s in loops for f in s.folds for b in f.bodies))]
-    dense = all(_is_dense(n, views, {*axes, *program.stream}, program.stream[0], count) for n in nodes)
-    return groups if dense and nodes else 1
+    nodes = [*walk(*_bodies(program))]
+    return groups if nodes and all(_is_dense(n, views, {*axes, stream}, stream, count) for n in nodes) else 1
+
+
+def _bodies(program: Program) -> Iterator[Node]:
+    """What is computed for every element."""
+    steps = [s for p in program.passes for s in (*p.lift, *p.update)]
+    return (b for s in steps if isinstance(s, Loop) for f in s.folds for b in f.bodies)
 
 
 def _grouped(p: Pass) -> bool:

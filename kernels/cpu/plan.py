@@ -102,22 +102,31 @@ def scheduled(draft: CpuDraft) -> None:
     length = prod(draft.sizes[a] for a in program.stream)
     inside = not draft.across and interleaved(program, draft.views)
     cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes, inside)
-    grouped = bool(draft.across) and not draft.turned
-    groups = groups_of(program, draft.views, program.columns) if grouped else 1
+    groups = _groups(draft)
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside, groups=groups)
         return
     if draft.across and length <= (KEPT if draft.turned or keeps_dear(program) else ROWS):
-        single = length == 1
-        draft.schedule = CpuSchedule(
-            True, across=draft.across, whole=KEPT, turned=draft.turned, single=single, groups=groups
-        )
+        whole = CpuSchedule(True, across=draft.across, whole=KEPT, turned=draft.turned, single=length == 1)
+        draft.schedule = replace(whole, groups=groups)
         return
-    whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
-    whole = WHOLE if inside and not program.keeps else whole
-    resident = bool(program.passes) and length <= whole and not program.columns
-    whole = whole if resident else WHOLE
-    draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole, interleaved=inside, groups=groups)
+    whole_row = _longest(program, length, inside)
+    resident = bool(program.passes) and length <= whole_row and not program.columns
+    whole_row = whole_row if resident else WHOLE
+    rows = CpuSchedule(resident=resident, across=draft.across, whole=whole_row, interleaved=inside)
+    draft.schedule = replace(rows, groups=groups)
+
+
+def _groups(draft: CpuDraft) -> int:
+    if not draft.across or draft.turned:
+        return 1
+    return groups_of(draft.program, draft.views, draft.program.columns)
+
+
+def _longest(program: Program, length: int, inside: bool) -> int:
+    """Elements of the longest row that is one tile. Of rows that lie in one another tiles are copies: those that are
+    read once stay in the first-level cache."""
+    return WHOLE if length <= WHOLE or inside and not program.keeps else LONG // STORAGE[program.real]
 
 
 def streamed_out(draft: CpuDraft) -> None:

@@ -31,12 +31,12 @@ I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 Each = Callable[[Any, Sequence[Any]], None]  # what is done with an index, and with vectors or numbers from there on
 
 
-def picked(places: Sequence[tuple[int, int]], lanes: int) -> list[tuple[int, list[int]]]:
+def shuffles(places: Sequence[tuple[int, int]], lanes: int) -> list[tuple[int, list[int]]]:
     """How a vector is put together of lanes of several others, each named by the number of its vector and its own:
     vectors that come in turn, and of each the lanes of what there is so far (of the first vector, at first) and, from
     `lanes` on, its own.
 
-    >>> picked([(0, 0), (0, 3), (1, 2), (2, 1)], 4)
+    >>> shuffles([(0, 0), (0, 3), (1, 2), (2, 1)], 4)
     [(1, [0, 3, 6, 3]), (2, [0, 1, 2, 5])]
     """
     first, *others = sorted({v for v, _ in places})
@@ -76,7 +76,7 @@ class Lanes:
         """Every so manieth of the elements of whole vectors from one on, of which so many are skipped at first."""
         cells = [self._cells_at(self.b.add(at, I64(v * self.lanes))) for v in range(step)]
         found = cells[0]
-        for v, masks in picked([divmod(skipped + lane * step, self.lanes) for lane in range(self.lanes)], self.lanes):
+        for v, masks in shuffles([divmod(skipped + lane * step, self.lanes) for lane in range(self.lanes)], self.lanes):
             words = ir.Constant(ir.VectorType(I32, self.lanes), masks)
             found = self.b.shuffle_vector(found, cells[v], words)
         return self._widened(found)

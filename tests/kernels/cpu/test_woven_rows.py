@@ -7,7 +7,7 @@ import pytest
 
 from redalg.kernels.cpu.blocks import WIDTHS, WOVEN
 from redalg.kernels.cpu.build import functions
-from redalg.kernels.cpu.vectors import APART, picked
+from redalg.kernels.cpu.vectors import APART, shuffles
 from redalg.kernels.ir.program import Param
 from tests.support.forms import form_of_text
 
@@ -21,7 +21,7 @@ def test_vectors_are_put_together_of_the_lanes_they_name(length: int, lanes: int
     for first in range(length):
         places = [divmod(at * length + first, lanes) for at in range(lanes)]
         found = vectors[0]
-        for v, masks in picked(places, lanes):
+        for v, masks in shuffles(places, lanes):
             found = np.concatenate([found, vectors[v]])[masks]
         np.testing.assert_array_equal(found, np.arange(lanes) * length + first)
 
