@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DTYPES = {"i32": "np.int32", "i64": "np.int64"}
 LINE = 64  # bytes of a cache line
-UNROLL = 4  # elements of the stream that are added to a column at a time
+UNROLL = 4  # elements of the stream, or groups of them, that are added to a column at a time
 AHEAD = 8  # elements of the stream
 HERE = "at * width + m"  # where the value of an element in column m lies in a buffer for the whole stream
 
@@ -227,12 +227,6 @@ class CpuColumnPrinter(ColumnPrinter):
                 for u in range(UNROLL):
                     out(*at(inside, u))
         if groups > 1:
-            out("begin = unrolled", f"unrolled = count // {groups} * {groups}")
-            with out.block(f"for k in range(begin, unrolled, {groups}):"):
-                out(*before)
-                with out.block(f"for m in range({self._lanes}):"):
-                    self.place()
-                    out(*inside)
             self._join_groups(folds)
         with out.block("for k in range(unrolled, count):"):
             out(*before)
@@ -251,25 +245,26 @@ class CpuColumnPrinter(ColumnPrinter):
         cells = [e for s in inside for root in expressions(s) for e in ast.walk(root) if isinstance(e, ast.Subscript)]
         tables = [text(cell.value) for cell in cells if text(cell.slice) == "m"]
         shared = [name for name in dict.fromkeys(tables) if name not in own]
-        known = 1
-        while shared and known < self.kernel.cpu.groups:
-            self.kernel.out(f"known = {known} * COLUMNS")
+        out = self.kernel.out
+        if not shared or self.kernel.cpu.groups == 1:
+            return
+        out("known = COLUMNS")
+        with out.block("while known < lanes:"):
             for name in shared:
-                with self.kernel.out.block("for m in range(known):"):
-                    self.kernel.out(f"{name}[known + m] = {name}[m]")
-            known *= 2
+                with out.block("for m in range(known):"):
+                    out(f"{name}[known + m] = {name}[m]")
+            out("known = known + known")
 
     def _join_groups(self, folds: Sequence[Fold]) -> None:
         """The elements of a group joined: each half of them with the other."""
-        kernel, half = self.kernel, self.kernel.cpu.groups
-        while half > 1:
-            half //= 2
-            kernel.out(f"half = {half} * COLUMNS")
+        kernel, out = self.kernel, self.kernel.out
+        out("half = lanes // 2")
+        with out.block("while half >= COLUMNS:"):
             for f in folds:
                 name, number = local(f.names[0]), self._kind(f.names[0])
-                with kernel.out.block("for m in range(half):"):
-                    value = joined(f.kind, number, kernel.real, f"{name}[m]", f"{name}[half + m]")
-                    kernel.out(f"{name}[m] = {value}")
+                with out.block("for m in range(half):"):
+                    out(f"{name}[m] = {joined(f.kind, number, kernel.real, f'{name}[m]', f'{name}[half + m]')}")
+            out("half = half // 2")
 
     def fetch(self, bodies: Iterable[Node], each: int = 1) -> None:
         """Ask for elements a little ahead, which no processor foresees where columns are a part of a row in memory."""
