@@ -34,7 +34,8 @@ OF_ROWS = 40  # for a function such as log of a row
 WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 2 / 3}  # by the bytes of an element
 BLOCK_ELEMENTS = 4096  # elements of a block, about
 SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
-WOVEN = range(2, 8)  # elements of rows that are turned by whole vectors of memory, where rows lie without gaps
+# Elements of rows that are turned by whole vectors of memory, where rows lie without gaps, and their bits at most.
+WOVEN, WOVEN_BITS = range(2, 8), 384
 PREFETCHED = 1 << 20  # bytes of an array from which on it is not in the second-level cache
 HEAD, RECORD = 8, 6  # words
 WIDTHS = 8, 16, 32, 64  # bits of elements
@@ -272,10 +273,14 @@ def _woven(bits: int, length: int, forth: bool) -> Iterator[str]:
     yield "}"
 
 
+def _woven_lengths(bits: int) -> list[int]:
+    return [n for n in WOVEN if n * bits <= WOVEN_BITS]
+
+
 def _weave() -> Iterator[str]:
     """The function that calls those: it turns none where there is none for rows of this length."""
     given = "ptr %rows, ptr %columns, i64 %stride, i64 %count"
-    names = {length * 16 + bits // 8: f"{bits}.{length}" for bits in WIDTHS for length in WOVEN}
+    names = {length * 16 + bits // 8: f"{bits}.{length}" for bits in WIDTHS for length in _woven_lengths(bits)}
     yield f"define internal i64 @weave({given}, i64 %length, i64 %bytes, i1 %forth) {{"
     yield "  %tens = mul i64 %length, 16"
     yield "  %key = add i64 %tens, %bytes"
@@ -545,7 +550,7 @@ def _text() -> str:
     lines: list[str] = []
     cases: list[str] = []
     for bits in WIDTHS:
-        lines += [line for n in WOVEN for forth in (True, False) for line in _woven(bits, n, forth)]
+        lines += [line for n in _woven_lengths(bits) for forth in (True, False) for line in _woven(bits, n, forth)]
         words = {"BITS": str(bits), "BYTES": str(bits // 8)}
         for n in SQUARES:
             lines += [*_transposed(bits, n), _spelled(_TURN, words | {"N": str(n)})]

@@ -672,7 +672,7 @@ class _Translation:
         shape = ir.FunctionType(gives, [type_of(kind) for kind in found.takes])
         made = ir.Function(self.made.module, shape, f"redalg.{name}")
         made.linkage = "internal"
-        made.attributes.add("alwaysinline")
+        made.attributes.add("noinline" if found.called else "alwaysinline")
         b = ir.IRBuilder(made.append_basic_block())
         given = found.emit(b, *made.args)
         b.ret(given) if found.gives else b.ret_void()

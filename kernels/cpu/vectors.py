@@ -304,7 +304,7 @@ def _every(dtype: str) -> Operation:
         x.count = count
         x.loop(b.load(ready), 1, alone)
 
-    return Operation((f"*{cell}", "i64", "i64", f"*{kind}", "i64"), "", emit, apart=True)
+    return Operation((f"*{cell}", "i64", "i64", f"*{kind}", "i64"), "", emit, apart=True, called=True)
 
 
 OPERATIONS = {f"{way}_{dtype}": _end(dtype, way) for dtype in CELLS for way in ("largest", "smallest")}

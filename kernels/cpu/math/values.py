@@ -246,13 +246,15 @@ Emit = Callable[..., Any]
 class Operation:
     """What generated code calls by a name: the kinds it takes and gives ("": nothing), and what appends instructions.
 
-    ``emit(builder, *values)`` gives an LLVM value. ``apart``: as a function of its own, which LLVM inlines.
+    ``emit(builder, *values)`` gives an LLVM value. ``apart``: as a function of its own, which LLVM inlines, unless it
+    is ``called``: of long functions, that would take the registers of the constants of loops around them.
     """
 
     takes: tuple[str, ...]
     gives: str
     emit: Emit
     apart: bool = False
+    called: bool = False
 
 
 def function(takes: Sequence[str], gives: str, body: Callable[..., Value]) -> Operation:
