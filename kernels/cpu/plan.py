@@ -101,8 +101,9 @@ def scheduled(draft: CpuDraft) -> None:
     program, asked = draft.program, draft.asked
     length = prod(draft.sizes[a] for a in program.stream)
     inside = not draft.across and interleaved(program, draft.views)
-    cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes, inside)
     groups = _groups(draft)
+    span = span_of(program, draft.sizes, inside, groups)
+    cut = asked == Family.SPLIT or not program.passes or length >= 2 * span
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside, groups=groups)
         return

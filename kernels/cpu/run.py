@@ -46,7 +46,8 @@ class CpuRun(Shown):
 
     Rows, and splits of long rows, are shared out among threads (``REDALG_THREADS``, else one per core). How a row is
     cut depends on its length alone and splits are merged in the order of the stream, so that results depend neither on
-    the number of threads nor on that of rows, with `deterministic` or without. NumPy arrays and those of PyTorch and
+    the number of threads nor on that of rows (of rows side by side in memory, on how many do), with `deterministic` or
+    without. NumPy arrays and those of PyTorch and
     JAX on the CPU are read where they are, whatever their strides (bfloat16 and float8 of the latter two from a copy in
     float32); the same kind comes back. `out` receives the results; where it overlaps an input, by way of an array of
     its own, unless every element is read before, and only for, the one that takes its place. ``schedule="measure"``

@@ -22,6 +22,7 @@ WHOLE = 8192  # the longest row that is one tile whose buffers lie on the stack
 LONG = 1 << 18  # bytes of the longest row that is one tile: it stays in the second-level cache, and so do its buffers
 SPAN = 1 << 16  # elements of a split of a row whose elements are cheap
 QUICK = 1 << 15  # where no function is computed for an element, so that reading a row twice costs little
+DEAR = 1 << 14  # of few rows side by side, of which functions are computed
 INSIDE = 1 << 13  # of rows that lie in one another, whose lines are then found in the caches by the next row
 STRIPE = 1024  # elements of a result that are gathered in the first-level cache on their way past the caches
 PAST = 1 << 25  # bytes of results that are worth it: what is read next would not find them in the caches
@@ -135,8 +136,9 @@ def near(program: Program, sizes: Mapping[str, int]) -> bool:
     return sum(prod(sizes.get(a, 1) for a in p.axes) * STORAGE[p.dtype] for p in program.operands) <= NEAR
 
 
-def span_of(program: Program, sizes: Mapping[str, int], interleaved: bool = False) -> int:
-    """Elements of the stream in one split: fewer where an element is dear, and where rows lie in one another.
+def span_of(program: Program, sizes: Mapping[str, int], interleaved: bool = False, groups: int = 1) -> int:
+    """Elements of the stream in one split: fewer where an element is dear, and where rows lie in one another. Of few
+    rows side by side, which threads do not share out, whole groups.
 
     >>> import redalg as ra
     >>> from redalg.kernels.programs import lower
@@ -148,7 +150,9 @@ def span_of(program: Program, sizes: Mapping[str, int], interleaved: bool = Fals
     columns = prod(sizes[a] for a in program.columns)
     whole = SPAN if program.columns or functions_of(program) else QUICK
     whole = INSIDE if interleaved and not program.keeps else whole
-    return max(FEWEST, whole // max(1, inner * min(columns, BLOCK)))
+    whole = DEAR if groups > 1 and functions_of(program) else whole
+    step = 4 * groups if groups > 1 else 1
+    return max(FEWEST, whole // max(1, inner * min(columns, BLOCK)) // step * step)
 
 
 def functions_of(program: Program) -> int:

@@ -22,7 +22,7 @@ from redalg.kernels.ir.program import Program, result_key
 
 SHARE = 4e3  # nanoseconds of work that are worth telling another thread of
 MERGED = 10.0  # nanoseconds that merging an entry of a split's state takes, about
-KEPT_ENTRIES = 1 << 12  # entries of states that are worth keeping from one call to the next
+KEPT_ENTRIES = 1 << 14  # entries of states that are worth keeping from one call to the next
 ROWS_EACH = 2  # rows for every thread from which on a row is computed by one thread, whatever its length
 
 
@@ -49,7 +49,8 @@ class Prepared:
         self._watching = Watching(rows * columns if across else rows) if program.watched else None
         width = width_of(columns, split)
         self._units, held = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
-        span = span_of(program, sizes, compiled.schedule.interleaved) if split else length
+        inside, groups = compiled.schedule.interleaved, compiled.schedule.groups
+        span = span_of(program, sizes, inside, groups) if split else length
         self._splits = -(-length // span)
         self._shares = int(nanoseconds_of(program, sizes) / SHARE)
         stages = zip(compiled.functions, compiled.module.stages, strict=True)
