@@ -97,7 +97,7 @@ def placed(draft: CpuDraft) -> None:
 
 def scheduled(draft: CpuDraft) -> None:
     """Rows as one tile, in tiles, or cut into splits, by the sizes of a row alone: neither the number of rows nor that
-    of threads changes a bit."""
+    of threads changes a bit, but how many lie side by side does."""
     program, asked = draft.program, draft.asked
     length = prod(draft.sizes[a] for a in program.stream)
     inside = not draft.across and interleaved(program, draft.views)
