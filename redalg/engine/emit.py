@@ -83,7 +83,7 @@ class Emitter:
     def _open(self, node: Node) -> Node:
         scope = self.cascade.scope
         if scope.is_known(node) and not scope.varies(node):
-            return self.export(node)
+            return node if g.is_inverse(node) else self.export(node)  # elements are divided: x·(1/s) is not x/s
         if scope.is_stage(node):
             return self._plain_sum(node) or self.cascade.value(node).node
         if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
