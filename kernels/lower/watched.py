@@ -132,15 +132,17 @@ class _Watching:
         factors = _factored(body) or _contracted(body)
         centred = bool(leaves(body, "state"))  # about a location, which tells
         among = 0.0 if centred else self._among(part.name)
-        power = max([1.0, among, *map(_degree, readers)])
+        scales = any(_scales(n, part.name) for n in self._results(part.name))
+        power = max([GUARD if scales else 1.0, among, *map(_degree, readers)])
         average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
         above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
-        smallest = -inf if product else self._bound(factors) if among > 1 else self._smallest(factors)
+        whole = among > 1 or scales
+        smallest = -inf if product else self._bound(factors) if whole else self._smallest(factors)
         below = smallest * power < least and _show_small(readers)
         if not (above or below):
             return None
         reads = frozenset(n.attr.name for n in read)
-        held = (factors if below else ()), power, 1 + (among > 1)  # a mean is two numbers
+        held = (factors if below else ()), power, 1 + whole  # a mean is two numbers
         return Watch(part.name, reads, tuple(_positive(body)), average, *held, product=product and below)
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
@@ -400,6 +402,18 @@ def _divides_by_sum(node: Node, name: str) -> bool:
     base = node.args[0]
     factors = [n for n in (base.args if base.op == "mul" else (base,)) if n.op != "const"]
     return len(factors) == 1 and factors[0].op == "add" and name in _data(factors[0])
+
+
+def _scales(node: Node, name: str) -> bool:
+    """Whether a number over a part of the state is what elements are multiplied by: it is infinite before these are."""
+    if node.op != "mul":
+        return False
+    below = [n for n in node.args if _divides_by(n, name)]
+    return bool(below) and all(n in below or n.op in ("const", "size") or _is_seen(n) for n in node.args)
+
+
+def _is_seen(node: Node) -> bool:
+    return node.op == "state" and node.attr.name in SEEN
 
 
 def _both(a: Watch, b: Watch) -> Watch:

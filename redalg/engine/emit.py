@@ -14,6 +14,8 @@ from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT, Anchor
 
+DISCRETE = g.COMPARISONS | {"floor", "ceil", "sign"}  # what a rounding decides
+
 
 class Emitter:
     """Stage nodes replaced by their values over slots; values of earlier passes, as large as they come, by exports."""
@@ -112,6 +114,7 @@ def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
     done: dict[Node, Node] = {}
     elements: set[Node] = set()  # what reads a tensor
     values: set[Node] = set()  # what reads a statistic
+    judged = set(g.walk(*(a for n in g.walk(root) if n.op in DISCRETE for a in n.args)))
     for node in g.walk(root):
         if node.op == "tensor" or not elements.isdisjoint(node.args):
             elements.add(node)
@@ -122,12 +125,12 @@ def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
         if node.op == "add":
             new = _difference_first(new, node, pairs)
         if node.op == "mul" and not (node in elements and node not in values):
-            new = _alternating(new, node in elements)
+            new = _alternating(new, node in elements, node in judged)
         done[node] = new
     return done[root]
 
 
-def _alternating(product: Node, element: bool) -> Node:
+def _alternating(product: Node, element: bool, judged: bool) -> Node:
     """``((a/c)·b)/c`` for ``a·b/c²``: small whole powers are repeated factors."""
     above: list[Node] = []
     below: list[Node] = []
@@ -139,9 +142,18 @@ def _alternating(product: Node, element: bool) -> Node:
             above.append(f)
     if not below or len(above) + len(below) < 3:
         return product
-    if element:  # (2/c)·x is one quotient for a row
-        return _in_turn(above, below)
+    if element:
+        return _in_turn(_elements_first(above, judged), below)
     return _of_values(above, below)
+
+
+def _elements_first(above: list[Node], judged: bool) -> list[Node]:
+    """(x/c)·w, since w/c may be beyond the range where x/c is not; of a number, (2/c)·x is one quotient for a row, whose
+    rounding must not be `judged`: x/c is exactly 1 at the largest x."""
+    most = max((len(f.axes) for f in above), default=0)
+    if not judged and all(f.op == "const" or f is COUNT or len(f.axes) == most for f in above):
+        return above
+    return sorted(above, key=lambda f: -len(f.axes))
 
 
 def _of_values(above: list[Node], below: list[Node]) -> Node:

@@ -158,7 +158,7 @@ class Builder(Registers):
         return total
 
     def _mul(self, node: Node) -> Value:
-        return self._product(node.args)
+        return self._product(_elements_first(node))
 
     def _product(self, factors: Sequence[Node]) -> Value:
         above, below = self._over_and_under(factors)
@@ -428,6 +428,15 @@ def long_chain(node: Node, known: Container[Node]) -> list[Node]:
 def _is_negative(condition: Node) -> bool:
     """Whether it says that an entry of a list is not there: its position is less than 0."""
     return condition.op == "lt" and condition.args[1] is ZERO and condition.args[0].op in ("state", "reduce")
+
+
+def _elements_first(product: Node) -> tuple[Node, ...]:
+    """The factors (x/c)·2 for (2/c)·x, which kernels multiply by row by row: 2/c may be infinite where x/c is not."""
+    quotient, *others = product.args
+    if quotient.op != "mul" or not others or not others[0].axes > quotient.axes:
+        return product.args
+    below = [f for f in quotient.args if is_inverse(f)]
+    return (Node("mul", (others[0], *below)), *(f for f in quotient.args if f not in below), *others[1:])
 
 
 def _is_list(node: Node) -> bool:
