@@ -148,8 +148,8 @@ def _alternating(product: Node, element: bool, judged: bool) -> Node:
 
 
 def _elements_first(above: list[Node], judged: bool) -> list[Node]:
-    """(x/c)·w, since w/c may be beyond the range where x/c is not; of a number, (2/c)·x is one quotient for a row, whose
-    rounding must not be `judged`: x/c is exactly 1 at the largest x."""
+    """(x/c)·w, since w/c may be beyond the range where x/c is not. (2/c)·x is one quotient for a row, unless its
+    rounding is `judged`: x/c is exactly 1 at the largest x."""
     most = max((len(f.axes) for f in above), default=0)
     if not judged and all(f.op == "const" or f is COUNT or len(f.axes) == most for f in above):
         return above
