@@ -88,7 +88,7 @@ def finite(node: Node) -> Node:
 
 
 def _split(arg: Node) -> Exponent | None:
-    terms = _terms(arg, ONE)
+    terms = _terms(arg, ONE, arg.axes)
     statistics = [t for t, _ in terms if is_statistic(t, arg.axes)]
     elements = [(t, scale) for t, scale in terms if not is_statistic(t, arg.axes)]
     if not statistics or not elements:
@@ -97,15 +97,17 @@ def _split(arg: Node) -> Exponent | None:
     return Exponent(add(*(t for t, _ in elements)), add(*statistics), mul(*scales))
 
 
-def _terms(arg: Node, scale: Node) -> list[tuple[Node, Node]]:
-    """The terms of a sum, products distributed, each with what it was multiplied by."""
+def _terms(arg: Node, scale: Node, axes: frozenset[str]) -> list[tuple[Node, Node]]:
+    """The terms of a sum, each with what it was multiplied by: products with a sum of statistics distributed, one of
+    elements alone is an element."""
     if arg.op == "add":
-        return [t for a in arg.args for t in _terms(a, scale)]
+        return [t for a in arg.args for t in _terms(a, scale, axes)]
     if arg.op == "mul":
         for i, factor in enumerate(arg.args):
             if factor.op == "add":
                 rest = arg.args[:i] + arg.args[i + 1 :]
-                return [t for a in factor.args for t in _terms(mul(*rest, a), mul(scale, *rest))]
+                found = [t for a in factor.args for t in _terms(mul(*rest, a), mul(scale, *rest), axes)]
+                return found if any(is_statistic(t, axes) for t, _ in found) else [(arg, scale)]
     return [(arg, scale)]
 
 

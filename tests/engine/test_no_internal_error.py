@@ -114,3 +114,21 @@ def test_two_readings_of_a_window_are_two_nodes() -> None:
     form = ra.derive_incremental(ra.parse(text + "return y = var[j](sum[r](where(x[j] == m, L[2*j+r:3-1], 0)))"), "j")
     arrays = {"x": np.array([2.0, 1.0, 2.0, 0.0]), "L": np.array([1.0, 3.0, -2.0, 0.5, 4.0, -1.0, 2.0, 2.5])}
     assert form.compile("numpy")(**arrays) == pytest.approx(ra.reference(form.spec, **arrays))
+
+
+SCORES = ("(x[j] + z[j])*w[j]", "sum[d](floor(c[d]*X[j,d]))*(max[d](abs(X[j,d])) + 1)", "(x[j] + 1)*w[j]")
+
+
+@pytest.mark.parametrize("result", ["max[j](p)/sum[j](p)", "max[j](p)", "min[j](exp((u - m)*2))"])
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_that_are_a_product_with_a_sum_of_elements(score: str, result: str) -> None:
+    """No statistic is in the sum: the product is an element, and no factor of it scales an exponent."""
+    form = ra.derive_incremental(ra.parse(f"u = {score}; m = max[j](u); p = exp(u - m); return y = {result}"))
+    rng = np.random.default_rng(1)
+    drawn = {n: rng.uniform(0.5, 2, (4,) + (3,) * (n == "X")) for n in "xzwX"} | {"c": np.array([2.0, -1.0, 0.5])}
+    for special in (1.0, np.inf, -np.inf):
+        arrays = {t.name: drawn[t.name].copy() for t in form.spec.tensors}
+        arrays["X" if "X" in arrays else "x"].flat[0] *= special
+        with np.errstate(all="ignore"):
+            wanted, found = ra.reference(form.spec, **arrays), form.compile("numpy")(**arrays)
+        assert found == pytest.approx(wanted, nan_ok=True) or np.isnan(found) and form.assumptions
