@@ -163,7 +163,10 @@ class _Rows:
         size = np.zeros(())
         for f in w.factors:
             with np.errstate(divide="ignore"):
-                size = size + f.degree * np.log2(self._largest(f.tensor, f.centred))
+                largest = self._largest(f.tensor, f.centred)
+                size = size + f.degree * np.log2(largest)
+                for name in f.others:  # a unit that both are held in
+                    size = size - f.degree * np.log2(np.maximum(largest, self._largest(name, False)))
         return (size > -np.inf) & (size < info.minexp / w.least + MORE + np.log2(length))
 
     def _beyond(self, w: Watch, real: str) -> np.ndarray:

@@ -226,7 +226,8 @@ class Pass:
 class Factor(NamedTuple):
     """A power of a tensor, or of a tensor less something of its row (`centred`), that an element is multiplied by.
 
-    `others`: tensors that are added to it or compared with it, so that the base is as small as the smallest of them.
+    `others`: tensors that are added to it or compared with it, so that the base is as small as the smallest of them; of
+    a sum, tensors that it is held in one unit with, so that it is the smaller the larger they are.
     """
 
     tensor: str

@@ -36,6 +36,7 @@ LEAVES = frozenset({"const", "tensor", "state", "cast", "index", "size"})
 LARGEST = frozenset({"add", "maximum", "minimum", "where"})  # whose values are at most the largest argument, or a sum
 PASSED = ("abs", "maximum", "minimum", "where")  # that are as large as an argument
 SQUARE = 2
+PAIR = 2  # factors: an element, and one over its unit
 GUARD_OF_SUMS = 1.4  # of one that they divide a difference of by constants, which may be by 24 bits smaller
 GUARD = 1.125  # the power of an extremum that results multiply or divide by constants and counts, too, in one product
 
@@ -129,21 +130,34 @@ class _Watching:
         anchor = max([self._leaf(n) for n in read], default=0.0)
         least, most = RANGE[self.real]
         readers = self._readers(part.name)
+        average, reads = fold.names[0].endswith("~sum"), frozenset(n.attr.name for n in read)
+        if not product and (joint := self._in_joint_unit(body)):
+            return Watch(part.name, reads, (), average, joint) if _show_small(readers) else None
         factors = _factored(body) or _contracted(body)
         centred = bool(leaves(body, "state"))  # about a location, which tells
         among = 0.0 if centred else self._among(part.name)
         scales = any(_scales(n, part.name) for n in self._results(part.name))
         power = max([GUARD if scales else 1.0, among, *map(_degree, readers)])
-        average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
+        reach, whole = self._reach(body, anchor), among > 1 or scales
         above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
-        whole = among > 1 or scales
         smallest = -inf if product else self._bound(factors) if whole else self._smallest(factors)
         below = smallest * power < least and _show_small(readers)
         if not (above or below):
             return None
-        reads = frozenset(n.attr.name for n in read)
         held = (factors if below else ()), power, 1 + whole  # a mean is two numbers
         return Watch(part.name, reads, tuple(_positive(body)), average, *held, product=product and below)
+
+    def _in_joint_unit(self, body: Node) -> tuple[Factor, ...]:
+        """A power of a tensor in a unit that another one is held in, too: as small as it is beside that one."""
+        base, degree = (body.args[0], degree_of(body.args[1])) if body.op == "pow" else (body, 1.0)
+        units = [n.args[0] for n in base.args if is_inverse(n)] if base.op == "mul" else []
+        tensors = [n for n in base.args if n.op == "tensor"]
+        if len(base.args) > PAIR or not tensors or not units or units[0].op != "pow2":
+            return ()
+        parts = {n.attr.name for n in leaves(units[0], "state")}
+        bodies = [b for f in self.folds if f.names[0] in parts for b in f.bodies]
+        others = {n.attr.name for b in bodies for n in leaves(b, "tensor")} - {tensors[0].attr.name}
+        return (Factor(tensors[0].attr.name, False, degree, tuple(sorted(others))),) if others else ()
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
         body = fold.bodies[0]

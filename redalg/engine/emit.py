@@ -148,12 +148,17 @@ def _alternating(product: Node, element: bool, judged: bool) -> Node:
 
 
 def _elements_first(above: list[Node], judged: bool) -> list[Node]:
-    """(x/c)·w, since w/c may be beyond the range where x/c is not. (2/c)·x is one quotient for a row, unless its
-    rounding is `judged`: x/c is exactly 1 at the largest x."""
+    """(x/c)·w, since w/c may be beyond the range where x/c is not; statistics are of the size of c. A number is left in
+    front: (2/c)·x is one quotient for a row, unless its rounding is `judged`: x/c is exactly 1 at the largest x."""
+
+    def place(f: Node) -> int:
+        if f.op == "const" or f is COUNT:
+            return 2 if judged or f is COUNT else 0
+        return 1 if f in elements else 0 if g.leaves(f, "state") else 2
+
     most = max((len(f.axes) for f in above), default=0)
-    if not judged and all(f.op == "const" or f is COUNT or len(f.axes) == most for f in above):
-        return above
-    return sorted(above, key=lambda f: -len(f.axes))
+    elements = {f for f in above if len(f.axes) == most and g.leaves(f, "tensor")}
+    return sorted(above, key=place)
 
 
 def _of_values(above: list[Node], below: list[Node]) -> Node:

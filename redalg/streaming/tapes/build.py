@@ -436,7 +436,10 @@ def _elements_first(product: Node) -> tuple[Node, ...]:
     if quotient.op != "mul" or not others or not others[0].axes > quotient.axes:
         return product.args
     below = [f for f in quotient.args if is_inverse(f)]
-    return (Node("mul", (others[0], *below)), *(f for f in quotient.args if f not in below), *others[1:])
+    above = [f for f in quotient.args if f not in below]
+    if any(f.op != "const" for f in above):
+        return product.args
+    return (Node("mul", (others[0], *below)), *above, *others[1:])
 
 
 def _is_list(node: Node) -> bool:
