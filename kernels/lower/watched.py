@@ -125,27 +125,34 @@ class _Watching:
         return self.parts.get(name.removesuffix("_b")) if name.endswith("_b") else None
 
     def _watch(self, fold: Fold, part: Part) -> Watch | None:
-        body, product = fold.bodies[0], isinstance(fold.op, Product)
-        read = leaves(body, "tensor")
-        anchor = max([self._leaf(n) for n in read], default=0.0)
-        least, most = RANGE[self.real]
-        readers = self._readers(part.name)
-        average, reads = fold.names[0].endswith("~sum"), frozenset(n.attr.name for n in read)
-        if not product and (joint := self._in_joint_unit(body)):
+        body, readers = fold.bodies[0], self._readers(part.name)
+        average, reads = fold.names[0].endswith("~sum"), frozenset(n.attr.name for n in leaves(body, "tensor"))
+        joint, product = self._in_joint_unit(body), isinstance(fold.op, Product)
+        if joint:
             return Watch(part.name, reads, (), average, joint) if _show_small(readers) else None
         factors = _factored(body) or _contracted(body)
-        centred = bool(leaves(body, "state"))  # about a location, which tells
-        among = 0.0 if centred else self._among(part.name)
-        scales = any(_scales(n, part.name) for n in self._results(part.name))
+        among, scales = self._hidden_powers(body, part)
         power = max([GUARD if scales else 1.0, among, *map(_degree, readers)])
-        reach, whole = self._reach(body, anchor), among > 1 or scales
-        above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
+        whole = among > 1 or scales
         smallest = -inf if product else self._bound(factors) if whole else self._smallest(factors)
-        below = smallest * power < least and _show_small(readers)
+        above = product or self._is_above(body, average, power)
+        below = smallest * power < RANGE[self.real][0] and _show_small(readers)
         if not (above or below):
             return None
         held = (factors if below else ()), power, 1 + whole  # a mean is two numbers
         return Watch(part.name, reads, tuple(_positive(body)), average, *held, product=product and below)
+
+    def _hidden_powers(self, body: Node, part: Part) -> tuple[float, bool]:
+        """How many numbers results multiply a sum by, where they hide that, and whether one over it scales elements."""
+        centred = bool(leaves(body, "state"))  # about a location, which tells
+        among = 0.0 if centred else self._among(part.name)
+        return among, any(_scales(n, part.name) for n in self._results(part.name))
+
+    def _is_above(self, body: Node, average: bool, power: float) -> bool:
+        """Whether a sum, or a power of it, may be above the range."""
+        most, anchor = RANGE[self.real][1], max([self._leaf(n) for n in leaves(body, "tensor")], default=0.0)
+        reach = self._reach(body, anchor)
+        return reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
 
     def _in_joint_unit(self, body: Node) -> tuple[Factor, ...]:
         """A power of a tensor in a unit that another one is held in, too: as small as it is beside that one."""
