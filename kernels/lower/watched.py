@@ -127,7 +127,7 @@ class _Watching:
     def _watch(self, fold: Fold, part: Part) -> Watch | None:
         body, readers = fold.bodies[0], self._readers(part.name)
         average, reads = fold.names[0].endswith("~sum"), frozenset(n.attr.name for n in leaves(body, "tensor"))
-        joint, product = self._in_joint_unit(body), isinstance(fold.op, Product)
+        joint, product = self._in_joint_unit(fold), isinstance(fold.op, Product)
         if joint:
             return Watch(part.name, reads, (), average, joint) if _show_small(readers) else None
         factors = _factored(body) or _contracted(body)
@@ -154,12 +154,13 @@ class _Watching:
         reach = self._reach(body, anchor)
         return reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
 
-    def _in_joint_unit(self, body: Node) -> tuple[Factor, ...]:
-        """A power of a tensor in a unit that another one is held in, too: as small as it is beside that one."""
+    def _in_joint_unit(self, fold: Fold) -> tuple[Factor, ...]:
+        """Of a sum of powers of a tensor in a unit that another one is held in, too: as small as it is beside that."""
+        body = fold.bodies[0]
         base, degree = (body.args[0], degree_of(body.args[1])) if body.op == "pow" else (body, 1.0)
         units = [n.args[0] for n in base.args if is_inverse(n)] if base.op == "mul" else []
         tensors = [n for n in base.args if n.op == "tensor"]
-        if len(base.args) > PAIR or not tensors or not units or units[0].op != "pow2":
+        if isinstance(fold.op, Product) or len(base.args) > PAIR or not tensors or not units or units[0].op != "pow2":
             return ()
         parts = {n.attr.name for n in leaves(units[0], "state")}
         bodies = [b for f in self.folds if f.names[0] in parts for b in f.bodies]
