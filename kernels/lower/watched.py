@@ -160,12 +160,18 @@ class _Watching:
         base, degree = (body.args[0], degree_of(body.args[1])) if body.op == "pow" else (body, 1.0)
         units = [n.args[0] for n in base.args if is_inverse(n)] if base.op == "mul" else []
         tensors = [n for n in base.args if n.op == "tensor"]
-        if isinstance(fold.op, Product) or len(base.args) > PAIR or not tensors or not units or units[0].op != "pow2":
+        if len(base.args) > PAIR or not tensors or not units or units[0].op != "pow2":
             return ()
-        parts = {n.attr.name for n in leaves(units[0], "state")}
+        others = self._read_by_unit(units[0]) - {tensors[0].attr.name}
+        if not others or isinstance(fold.op, Product):
+            return ()
+        return (Factor(tensors[0].attr.name, False, degree, tuple(sorted(others))),)
+
+    def _read_by_unit(self, unit: Node) -> set[str]:
+        """The tensors whose largest elements a unit is of."""
+        parts = {n.attr.name for n in leaves(unit, "state")}
         bodies = [b for f in self.folds if f.names[0] in parts for b in f.bodies]
-        others = {n.attr.name for b in bodies for n in leaves(b, "tensor")} - {tensors[0].attr.name}
-        return (Factor(tensors[0].attr.name, False, degree, tuple(sorted(others))),) if others else ()
+        return {n.attr.name for b in bodies for n in leaves(b, "tensor")}
 
     def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
         body = fold.bodies[0]
