@@ -124,9 +124,13 @@ class Scalars:
         made = Scalars(
             self.real, self.kinds, self.leaf, self.length, self.counter, known, looped, self.bounded, self.names
         )
+        self._hand_divisors(made, axes)
+        return made
+
+    def _hand_divisors(self, made: Scalars, axes: Iterable[str]) -> None:
+        """What stands for divisions here does so in a block in loops over `axes`, but where these make a difference."""
         divisors = self._counts.divisors
         made._counts.divisors = {node: names for node, names in divisors.items() if node.axes.isdisjoint(axes)}
-        return made
 
     # --- statements --------------------------------------------------------------------------------------------------
 

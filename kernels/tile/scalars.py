@@ -46,6 +46,7 @@ class TileScalars(Scalars):
             self.names,
         )
         made.element = self.element
+        self._hand_divisors(made, axes)
         return made
 
     def _written(self, node: Node) -> tuple[int, str]:

@@ -11,6 +11,8 @@ import pytest
 import redalg as ra
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.launch.driver import available
+from tests.support.gemm_cases import planned
+from tests.support.gemm_emulated import product_of
 from tests.support.simulated import run
 
 SPECS = {
@@ -45,9 +47,9 @@ def definition(name: str, x: Any, c: Any, a: Any = None) -> Any:
     return above / c[:, None].astype(np.float64)
 
 
-def judge(name: str, found: Any, given: dict[str, Any]) -> None:
+def judge(name: str, found: Any, given: dict[str, Any], dtype: Any = None) -> None:
     """Within roundings of float32 on the way to one to the dtype; the same infinities and NaN."""
-    dtype, exact = given["x"].dtype, definition(name, **given)
+    dtype, exact = dtype or given["x"].dtype, definition(name, **given)
     gap = abs(exact) * 2.0**-20 + 2.0**-147
     low, high = (
         np.where(np.isfinite(exact), v, exact).astype(np.float32).astype(dtype) for v in (exact - gap, exact + gap)
@@ -64,9 +66,25 @@ def test_quotients_by_a_number_of_the_row(name: str, dtype: Any, schedule: Sched
     form = ra.derive_incremental(ra.parse(SPECS[name]))
     for length in (1, 2, 37, 64):
         given = operands(name, dtype, length)
-        found, planned, _ = run(form, given, schedule, 1)
-        assert "fast_rcp_f32" in planned.source and "fast_div" not in planned.source
+        found, made, _ = run(form, given, schedule, 1)
+        assert "fast_rcp_f32" in made.source and "fast_div" not in made.source
         judge(name, np.asarray(found["y"]), given)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@np.errstate(all="ignore")
+def test_products_over_a_number_of_their_row(kind: str) -> None:
+    text = "dtype z = x; y = sum[j](x[i,j]*w[j,k]); return z = y/s[i]"
+    sizes = {"i": len(DIVISORS), "j": 64, "k": 72}
+    found = planned(text, sizes, kind=kind, s="float32")
+    assert "fast_rcp_f32" in found.source and "fast_div" not in found.source
+    rng = np.random.default_rng(5)
+    given = {n: rng.integers(-4, 5, [sizes[a] for a in axes]).astype("f8") for n, axes in (("x", "ij"), ("w", "jk"))}
+    given["s"] = np.array(DIVISORS, np.float32).astype("f8")
+    made = product_of(found, given).run(seed=1)["z"]
+    dtype = np.float16 if kind == "float16" else ml_dtypes.bfloat16
+    whole = {"x": (given["x"] @ given["w"]).astype(np.float32), "c": given["s"].astype(np.float32)}
+    judge("alone", np.asarray(made).astype(dtype), whole, dtype)
 
 
 @pytest.mark.gpu
