@@ -157,7 +157,8 @@ class _Watching:
     def _in_joint_unit(self, fold: Fold) -> tuple[Factor, ...]:
         """Of a sum of powers of a tensor in a unit that another one is held in, too: as small as it is beside that."""
         body = fold.bodies[0]
-        base, degree = (body.args[0], degree_of(body.args[1])) if body.op == "pow" else (body, 1.0)
+        powered = body.op == "pow" and is_const(body.args[1])
+        base, degree = (body.args[0], degree_of(body.args[1])) if powered else (body, 1.0)
         units = [n.args[0] for n in base.args if is_inverse(n)] if base.op == "mul" else []
         tensors = [n for n in base.args if n.op == "tensor"]
         if len(base.args) > PAIR or not tensors or not units or units[0].op != "pow2":
