@@ -10,7 +10,6 @@ import pytest
 
 import redalg as ra
 from redalg.kernels.ir.schedule import Schedule
-from redalg.kernels.launch.driver import available
 from tests.support.gemm_cases import planned
 from tests.support.gemm_emulated import product_of
 from tests.support.simulated import run
@@ -92,8 +91,6 @@ def test_products_over_a_number_of_their_row(kind: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @np.errstate(all="ignore")
 def test_quotients_on_a_gpu(name: str, dtype: str) -> None:
-    if not available():
-        pytest.skip("needs a GPU")
     import torch
 
     form = ra.derive_incremental(ra.parse(SPECS[name]))
