@@ -34,7 +34,10 @@ COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
 RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 SPECIAL = {"oo": "INF", "-oo": "-INF", "nan": "NAN", "pi": "PI", "e": "E"}
 DEEP = 64  # operations inside operations that recursion passes
-FAR = 2**64  # from which on, or below whose reciprocal, a divisor's own reciprocal may be out of range
+# A divisor is scaled beyond 2^±far: a large one by 2^-far, a small one by 2^near, so that it is still small enough for
+# its quotients by subnormal numbers to be normal before the scale is multiplied by.
+FAR, NEAR = {"f32": 64, "f64": 512}, {"f32": 40, "f64": 460}
+BELOW = {"f32": 1 - Fraction(1, 2**23), "f64": 1 - Fraction(1, 2**52)}  # by which a product is less, and hardly less
 LONG = 12  # operations from which on an expression gets a line of its own
 IDENTITY = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 INT_LIMITS = {
@@ -78,13 +81,13 @@ def strength(kind: str) -> int:
 @dataclass
 class Counts:
     """How often nodes are used, which are exponents, how many operations a line has so far, where recursion rests, and
-    the two factors that stand for a division by a node (`Scalars._reciprocal`)."""
+    the numbers that stand for a division by a node (`Scalars._reciprocal`)."""
 
     uses: dict[Node, int] = field(default_factory=dict)
     exponents: set[Node] = field(default_factory=set)
     weight: dict[Node, int] = field(default_factory=dict)
     levels: Levels = field(default_factory=lambda: Levels(DEEP, closed={"reduce"}))
-    divisors: dict[Node, tuple[str, str]] = field(default_factory=dict)
+    divisors: dict[Node, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Scalars:
@@ -111,7 +114,7 @@ class Scalars:
         self.known: dict[Node, str] = dict(known or {})
         self.bounded = bounded  # parts of the state whose reciprocal may stand for a division by them
         # Functions called by another name; "/j": divisions that vary along j, "/count": by numbers of elements,
-        # "1/sqrt": by roots, "1/sqrt j": by roots that vary along j.
+        # "1/sqrt": by roots, "1/sqrt j": by roots that vary along j, "/shared": by what many elements have in common.
         self.names = dict(names or {})
         self.looped = frozenset(looped)  # axes that have a loop, and so an index ``i_<axis>``, around this block
         self.lines: list[str] = []
@@ -193,25 +196,36 @@ class Scalars:
         """Name an inverse, or the root whose power it is; what is to be named where that may not be multiplied by."""
         root = inverse_root(node)
         if root is None and not is_safe(node, self.bounded):
-            if any(f"/{axis}" in self.names for axis in varying) and not self._root_function(inverse(node)):
-                self._reciprocal(inverse(node))
+            self._reciprocal(inverse(node), any(f"/{axis}" in self.names for axis in varying))
             return (inverse(node),)
         self.define(root[0] if root else node)
         return ()
 
-    def _reciprocal(self, divisor: Node) -> None:
-        """Name two factors by which what is divided by a divisor may be multiplied, one after the other.
+    def _reciprocal(self, divisor: Node, quick: bool) -> None:
+        """Name numbers by which what is divided by a divisor may be multiplied, one after the other.
 
-        The reciprocal of a number out of [2^-64, 2^64] may be out of range where a quotient is not: it is scaled. Two
-        products stand for about six instructions of a quotient, and are off by no more (1.5 units in the last place).
+        The reciprocal of a number out of [2^-64, 2^64] may be out of range where a quotient is not: it is scaled. Where
+        quotients may be `quick`, two products stand for about six instructions, and are off by no more (1.5 units in
+        the last place); else three stand for some ten and a branch, for the nearest quotient but in rare cases.
         """
-        if divisor in self._counts.divisors or is_count(divisor):
+        shared = self.names.get("/shared")
+        if not quick and shared is None or divisor in self._counts.divisors:
+            return
+        if is_count(divisor) or self._root_function(divisor):
             return
         by, scale, reciprocal = self.atom(divisor, "f"), self.fresh(), self.fresh()
-        high, low, one = (self.number(n) for n in (Fraction(FAR), Fraction(1, FAR), Fraction(1)))
-        self.lines.append(f"{scale} = {low} if abs({by}) > {high} else {high} if abs({by}) < {low} else {one}")
-        self.lines.append(f"{reciprocal} = fast_rcp_{self.real}({by} * {scale})")
-        self._counts.divisors[divisor] = reciprocal, scale
+        far = 2 ** FAR[self.real]
+        high, low, up, one = (self.number(Fraction(n)) for n in (far, Fraction(1, far), 2 ** NEAR[self.real], 1))
+        self.lines.append(f"{scale} = {low} if abs({by}) > {high} else {up} if abs({by}) < {low} else {one}")
+        if quick:
+            self.lines.append(f"{reciprocal} = fast_rcp_{self.real}({by} * {scale})")
+            self._counts.divisors[divisor] = reciprocal, scale
+            return
+        scaled, rest = self.fresh(), self.fresh()
+        self.lines.append(f"{scaled} = {by} * {scale}")
+        self.lines.append(f"{reciprocal} = rcp_{self.real}({scaled}) * {self.number(BELOW[self.real])}")
+        self.lines.append(f"{rest} = reciprocal_rest_{self.real}({scaled}, {reciprocal})")
+        self._counts.divisors[divisor] = reciprocal, rest, scale
 
     # --- expressions -------------------------------------------------------------------------------------------------
 
@@ -359,12 +373,18 @@ class Scalars:
             if is_count(f) and "/count" in self.names:
                 text = self.by_count(text, self.converted(f, "f"))
                 continue
-            if quick and f in self._counts.divisors:
-                text = " * ".join([text, *self._counts.divisors[f]])
+            if f in self._counts.divisors and (quick or "/shared" in self.names):
+                text = self._by_reciprocal(text, self._counts.divisors[f])
                 continue
             by = self.converted(f, "f", COMPARE if quick else SIGN)
             text = f"{quick}_{self.real}({text}, {by})" if quick else f"{text} / {by}"
         return text
+
+    def _by_reciprocal(self, text: str, factors: tuple[str, ...]) -> str:
+        """A quotient by what numbers stand for."""
+        if len(factors) == 2:
+            return " * ".join([text, *factors])
+        return f"{self.names['/shared']}_{self.real}({text}, {', '.join(factors)})"
 
     def by_count(self, text: str, count: str) -> str:
         """A quotient by a number of elements."""

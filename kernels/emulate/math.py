@@ -68,6 +68,19 @@ CHEAP: dict[str, Callable[..., Any]] = {  # float32 only
 }
 
 
+def _reciprocal_rest(c: Any, r: Any, real: Any) -> Any:
+    with np.errstate(all="ignore"):
+        wide = np.longdouble(r)
+        rest = _as((1 - wide * np.longdouble(c)) * wide, real)
+    return np.where(rest == rest, rest, r) if np.ndim(rest) else rest if rest == rest else r
+
+
+def _quotient(x: Any, r: Any, rest: Any, scale: Any, real: Any) -> Any:
+    with np.errstate(all="ignore"):
+        wide = np.longdouble(x)
+        return _as(wide * np.longdouble(r) + wide * np.longdouble(rest), real) * scale
+
+
 def _computed(*args: Any, function: Callable[..., Any], real: Any) -> Any:
     return _as(function(*(np.float64(a) for a in args)), real)
 
@@ -181,6 +194,8 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
             ("product_error", _product_error),
         ):
             yield f"{name}_{end}", partial(_typed, function=ufunc, real=real)
+        for name, function in (("reciprocal_rest", _reciprocal_rest), ("quotient", _quotient)):
+            yield f"{name}_{end}", partial(function, real=real)
         for dtype in (*NARROW, "float32", "float64", *INTEGERS):
             yield f"round_{dtype}_{end}", partial(_round, dtype=dtype, real=real)
         for dtype in NARROW:

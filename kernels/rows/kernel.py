@@ -94,7 +94,11 @@ class Kernel:
     def quick(self) -> dict[str, str]:
         """Functions that take the place of others (`redalg.kernels.code.scalars.Scalars`)."""
         program = self.program
-        return self.divisions | (fast_names(program) | common_roots(program) if self.approximates else {})
+        if not self.approximates:
+            return {}
+        # What a reciprocal and its rest cost, about two quotients do.
+        shared = {"/shared": "quotient"} if self.schedule.tile >= SHARED else {}
+        return self.divisions | shared | fast_names(program) | common_roots(program)
 
     @cached_property
     def divisions(self) -> dict[str, str]:
@@ -526,6 +530,7 @@ def branchless(program: Program) -> dict[str, str]:
     return {"/count": "div_count"} | ({} if _judged(program) else {"1/sqrt": "rcp_sqrt"})
 
 
+SHARED = 4  # elements of a thread for which a reciprocal is computed, and its rest
 DISCRETE = COMPARISONS | {"cast", "floor", "ceil", "sign", "mod"}
 
 

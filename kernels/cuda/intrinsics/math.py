@@ -4,17 +4,18 @@ Every function ends in ``_f32`` or ``_f64``, the type of its arguments and its r
 refused. NaN in gives NaN out, infinities follow IEEE 754-2019. `ERROR_ULP` says how exact they are. Casts to narrow
 formats are those of `redalg.kernels.cuda.intrinsics.formats` and can be imported from here. Beside the library's:
 
-===================== ================================================================================================
-``max_nan, min_nan`` of two numbers; NaN if one is NaN ``is_finite`` neither infinite nor NaN ``sign`` -1, 0, 1; NaN
-for NaN ``rcp`` 1/x, correctly rounded ``exp_nonpositive`` e^x for x ≤ 0 in 5 instructions (``exp`` takes 8); results
-below 2^-126 are 0; any number for x > 0 ``exp2_ftz`` 2^x in one instruction; results below 2^-126 are 0 ``fast_log``
-log x in 14 instructions (``log`` takes 26), to a relative 2^-19 ``fast_rcp`` 1/x in one instruction; subnormal x gives
-infinity, subnormal results are 0 ``fast_tanh`` tanh x in 13 instructions without a branch, two of them the special
-function unit's ``fast_div`` a/b in about 6 instructions
-over the whole range, without the branch of a correctly rounded ``/`` ``div_count`` a/n for a number n ≥ 1 of elements
-without that branch; as exact as ``/`` but for a millionth of a unit ``rcp_sqrt`` 1/sqrt x without a branch, to one unit
-in the last place =====================
-================================================================================================
+* ``max_nan, min_nan`` of two numbers; NaN if one is NaN
+* ``is_finite`` neither infinite nor NaN; ``sign`` -1, 0, 1, and NaN for NaN
+* ``rcp`` 1/x, correctly rounded
+* ``exp_nonpositive`` e^x for x ≤ 0 in 5 instructions (``exp`` takes 8); results below 2^-126 are 0; any for x > 0
+* ``exp2_ftz`` 2^x in one instruction; results below 2^-126 are 0
+* ``fast_log`` log x in 14 instructions (``log`` takes 26), to a relative 2^-19
+* ``fast_rcp`` 1/x in one instruction; subnormal x gives infinity, subnormal results are 0
+* ``fast_tanh`` tanh x in 13 instructions without a branch, two of them the special function unit's
+* ``fast_div`` a/b in about 6 instructions over the whole range, without the branch of a correctly rounded ``/``
+* ``div_count`` a/n for a number n ≥ 1 of elements without that branch; as exact as ``/`` but for a millionth of a unit
+* ``quotient`` a/c in 3 instructions from a scaled reciprocal of c, its ``reciprocal_rest`` and the scale; as exact, too
+* ``rcp_sqrt`` 1/sqrt x without a branch, to one unit in the last place
 
 >>> from redalg.kernels.cuda.intrinsics.math import exp_nonpositive_f32, round_bfloat16_f32
 >>> ERROR_ULP["exp"].f32, ERROR_ULP["exp"].source
@@ -101,6 +102,14 @@ RCP_SQRT = (
     "mul.rn.f32 h, r, 0f3F000000; fma.rn.f32 h, h, e, r;",
     "abs.f32 e, e; setp.lt.f32 p, e, 0f3F800000; selp.f32 $0, h, r, p;",
 )
+# What 1/c leaves beyond r just below it in magnitude, (1 - r·c)·r, which has the sign of r and is not 0; r itself where
+# that is 0 or infinite. And so x/c as x·r + x·rest, rounded once; both terms of an infinite x have one sign.
+RECIPROCAL_REST = (
+    "neg.{end} n, $2; fma.rn.{end} n, n, $1, {one}; mul.rn.{end} n, n, $2;",
+    "setp.num.{end} p, n, n; selp.{end} $0, n, $2, p;",
+)
+QUOTIENT = "mul.rn.{end} q, $1, $3; fma.rn.{end} q, $1, $2, q; mul.rn.{end} $0, q, $4;"
+ONE = {"f32": "0f3F800000", "f64": "0d3FF0000000000000"}
 MAX_NAN = (8, 0)  # compute capability from which max.NaN is there
 EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}  # the bits of infinity
 LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
@@ -246,6 +255,17 @@ def _div_count(b: Any, x: Any, n: Any) -> Any:
     return inline(b, f"{{ .reg .f32 r, n, e, q; .reg .pred p; {' '.join(DIV_COUNT)} }}", "=f,f,f", F32, [x, n])
 
 
+def _reciprocal_rest(b: Any, c: Any, r: Any, end: str) -> Any:
+    text = " ".join(RECIPROCAL_REST).format(end=end, one=ONE[end])
+    letter = LETTER[end]
+    return inline(b, f"{{ .reg .{end} n; .reg .pred p; {text} }}", f"={letter},{letter},{letter}", CELL[end], [c, r])
+
+
+def _quotient(b: Any, x: Any, r: Any, rest: Any, scale: Any, end: str) -> Any:
+    letters = ",".join([f"={LETTER[end]}", *[LETTER[end]] * 4])
+    return inline(b, f"{{ .reg .{end} q; {QUOTIENT.format(end=end)} }}", letters, CELL[end], [x, r, rest, scale])
+
+
 def _rcp_sqrt(b: Any, x: Any) -> Any:
     return inline(b, f"{{ .reg .f32 r, h, e; .reg .pred p; {' '.join(RCP_SQRT)} }}", "=f,f", F32, [x])
 
@@ -274,6 +294,8 @@ def _makers() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield _real("div", end, 2, partial(_instruction, text=f"div.rn.{end}", end=end))
         yield _real("exact_sum", end, 2, partial(_instruction, text=f"add.rn.{end}", end=end))
         yield _real("sum_error", end, 2, partial(_sum_error, end=end))
+        yield _real("reciprocal_rest", end, 2, partial(_reciprocal_rest, end=end))
+        yield _real("quotient", end, 4, partial(_quotient, end=end))
         yield _real("exact_product", end, 2, partial(_instruction, text=f"mul.rn.{end}", end=end))
         yield _real("product_error", end, 2, partial(_product_error, end=end))
     yield _real("exp_nonpositive", "f32", 1, _exp_nonpositive)

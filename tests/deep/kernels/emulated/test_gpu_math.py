@@ -26,7 +26,7 @@ from tests.support.kernel_sources import Kernel, kernel
 
 NARROW = conversions.NARROW
 BITS = {8: (types.uint8, np.uint8), 16: (types.uint16, np.uint16)}
-PAIRS = ("exact_sum", "sum_error", "exact_product", "product_error")
+PAIRS = ("exact_sum", "sum_error", "exact_product", "product_error", "reciprocal_rest")
 BINARY = ("pow", "div", "fast_div", "div_count", "max_nan", "min_nan", *PAIRS)
 f32 = np.float32
 
@@ -86,6 +86,7 @@ def everything() -> Kernel:
             store = f"store_uint16(h, t + {k}, np.int64({name}({x})))"
         else:
             call = f"{name}({x}, {x.replace('t +', '1 + t +')})" if base in BINARY else f"{name}({x})"
+            call = f"{name}({x}, {x}, {x}, {x})" if base == "quotient" else call
             call = f"{'f32' if end == 'f32' else 'f64'}({call})" if base == "is_finite" else call
             store = f"store_{dtype}({'y' if end == 'f32' else 'e'}, t + {k}, {call})"
         lines.append(store)
@@ -213,7 +214,7 @@ def test_emulations_of_integer_casts_round_half_to_even_and_saturate(dtype: str)
 
 
 def test_every_function_of_reals_states_its_error() -> None:
-    exact = {"abs", "sign", "pow2", "is_finite", "max_nan", "min_nan", *PAIRS}
+    exact = {"abs", "sign", "pow2", "is_finite", "max_nan", "min_nan", *PAIRS, "quotient"}
     bases = {n[:-4] for n in gpu_math.names() if not n.startswith(("round_", "widen_", "narrow_"))}
     assert bases - exact == set(ERROR_ULP)
     assert all(a.source in ("guide", "ptx", "derived", "measured") for a in ERROR_ULP.values())

@@ -1,4 +1,4 @@
-"""Elements of 16 bits over a number of their row, whose reciprocal is multiplied by: by emulation and on a GPU."""
+"""Elements over a number of their row, whose reciprocal is multiplied by: by emulation and on a GPU."""
 
 from __future__ import annotations
 
@@ -84,6 +84,93 @@ def test_products_over_a_number_of_their_row(kind: str) -> None:
     dtype = np.float16 if kind == "float16" else ml_dtypes.bfloat16
     whole = {"x": (given["x"] @ given["w"]).astype(np.float32), "c": given["s"].astype(np.float32)}
     judge("alone", np.asarray(made).astype(dtype), whole, dtype)
+
+
+# --- elements of 32 and 64 bits, whose quotients are the nearest ------------------------------------------------------
+
+WIDE = {"float32": (-149, 127), "float64": (-1074, 1023)}
+FEW = Schedule(16, 4, 1, 2)  # too few elements of a thread for a reciprocal
+
+
+def wide(dtype: str, length: int) -> dict[str, Any]:
+    """Rows over divisors of every size, elements of every size and what is special, products of divisors among them."""
+    rng, (low, high) = np.random.default_rng(length), WIDE[dtype]
+    least = np.finfo(dtype).smallest_subnormal
+    with np.errstate(all="ignore"):
+        c = [
+            0.0,
+            -0.0,
+            np.inf,
+            -np.inf,
+            np.nan,
+            1.0,
+            -3.0,
+            least,
+            -3 * least,
+            np.finfo(dtype).max,
+            np.finfo(dtype).tiny,
+        ]
+        scales = [
+            *range(low, high, (high - low) // 40),
+            *(s * e + d for s in (1, -1) for e in (64, 512) for d in (-1, 0, 1)),
+        ]
+        c += [float(np.ldexp(rng.uniform(-2, 2), e)) for e in scales if low <= e <= high]
+        c = np.array(c).astype(dtype)
+        x = np.ldexp(rng.uniform(-2, 2, (len(c), length)), rng.integers(low, high, (len(c), length))).astype(dtype)
+        near = rng.random(x.shape) < 0.4  # quotients of moderate size, and whole ones
+        x = np.where(near, (c[:, None] * rng.choice([1, 2, 3, 5, 1 / 3, 63.5], x.shape)).astype(dtype), x)
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, least], dtype)
+        x[rng.random(x.shape) < 0.2] = rng.choice(special)
+    return {"x": x, "c": c}
+
+
+def nearest(found: Any, x: Any, c: Any) -> None:
+    """What a quotient gives but where two numbers are hardly further from it: then its neighbour."""
+    with np.errstate(all="ignore"):
+        right = x / c[:, None]
+        odd = (found != right) & ~(np.isnan(found) & np.isnan(right)) | (np.signbit(found) != np.signbit(right)) & (
+            right == 0
+        )
+        assert not (odd & ~np.isfinite(right)).any(), [v[odd][:3] for v in (found, right, x)]
+        assert odd.mean() < 0.02
+        off = np.abs(found - right) / np.spacing(np.abs(right))
+        assert (off[odd] <= 1).all(), [v[odd][:3] for v in (found, right, x)]
+        exact = np.isin(right, [1, 2, 3, 5, 63.5])
+        assert not (odd & exact).any()
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("schedule", [*SCHEDULES, FEW], ids=str)
+@np.errstate(all="ignore")
+def test_nearest_quotients_by_a_number_of_the_row(dtype: str, schedule: Schedule | None) -> None:
+    form = ra.derive_incremental(ra.parse("tensors x[i,j], c[i]; dtype y = x; return y = x[i,j]/c[i]"))
+    for length in (1, 2, 37, 64):
+        given = wide(dtype, length)
+        found, made, _ = run(form, given, schedule, 1)
+        assert schedule is None or ("quotient_f" in made.source) == (schedule is not FEW)
+        nearest(np.asarray(found["y"]), **given)
+
+
+def test_what_two_quotients_share_is_computed_once() -> None:
+    text = "tensors x[i,j], y[i,j], c[i]; return a = x[i,j]/c[i], b = floor(y[i,j]/c[i])"
+    given = {n: np.ones((4, 64), np.float32) for n in "xy"} | {"c": np.arange(4, dtype=np.float32)}
+    found, made, _ = run(ra.derive_incremental(ra.parse(text)), given, SCHEDULES[1], 1)
+    assert made.source.count(" = rcp_f32(") == 1 and made.source.count("quotient_f32(") == 2
+    with np.errstate(divide="ignore"):
+        assert (np.asarray(found["b"]) == np.floor(given["y"] / given["c"][:, None])).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", WIDE)
+@np.errstate(all="ignore")
+def test_nearest_quotients_on_a_gpu(dtype: str) -> None:
+    import torch
+
+    form = ra.derive_incremental(ra.parse("tensors x[i,j], c[i]; dtype y = x; return y = x[i,j]/c[i]"))
+    for length in (1, 2, 37, 64, 1000, 100003):
+        given = wide(dtype, length)
+        found = form.compile("cuda")(**{n: torch.tensor(v, device="cuda") for n, v in given.items()})
+        nearest(found.cpu().numpy(), **given)
 
 
 @pytest.mark.gpu
