@@ -7,6 +7,7 @@ a name, and so do the branches of a choice: both are then computed, and the choi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
@@ -37,7 +38,8 @@ DEEP = 64  # operations inside operations that recursion passes
 # A divisor is scaled beyond 2^±far: a large one by 2^-far, a small one by 2^near, so that it is still small enough for
 # its quotients by subnormal numbers to be normal before the scale is multiplied by.
 FAR, NEAR = {"f32": 64, "f64": 512}, {"f32": 40, "f64": 460}
-BELOW = {"f32": 1 - Fraction(1, 2**23), "f64": 1 - Fraction(1, 2**52)}  # by which a product is less, and hardly less
+# A reciprocal and what it is multiplied by to be certainly, and hardly, below the exact one.
+BELOW = {"f32": ("fast_rcp", 1 - Fraction(1, 2**22)), "f64": ("rcp", 1 - Fraction(1, 2**52))}
 LONG = 12  # operations from which on an expression gets a line of its own
 IDENTITY = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 INT_LIMITS = {
@@ -171,6 +173,13 @@ class Scalars:
                 self.lines.append(f"{self.known[node]} = {text}")
         return self.known[node]
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """A block of a loop: what gets a name there is not known behind it."""
+        known, divisors = dict(self.known), dict(self._counts.divisors)
+        yield
+        self.known, self._counts.divisors = known, divisors
+
     def fresh(self) -> str:
         return f"t{next(self.counter)}"
 
@@ -221,9 +230,9 @@ class Scalars:
             self.lines.append(f"{reciprocal} = fast_rcp_{self.real}({by} * {scale})")
             self._counts.divisors[divisor] = reciprocal, scale
             return
-        scaled, rest = self.fresh(), self.fresh()
+        scaled, rest, (function, below) = self.fresh(), self.fresh(), BELOW[self.real]
         self.lines.append(f"{scaled} = {by} * {scale}")
-        self.lines.append(f"{reciprocal} = rcp_{self.real}({scaled}) * {self.number(BELOW[self.real])}")
+        self.lines.append(f"{reciprocal} = {function}_{self.real}({scaled}) * {self.number(below)}")
         self.lines.append(f"{rest} = reciprocal_rest_{self.real}({scaled}, {reciprocal})")
         self._counts.divisors[divisor] = reciprocal, rest, scale
 

@@ -61,7 +61,8 @@ def _grid(s: Schedule, program: Program) -> str:
         found += f"; they are a cluster, each with a part of {stream}, and trade states by distributed shared memory"
     if s.split > 1:
         merged = "all of them merge" if program.keeps else "the last to finish merges"
-        found += f"; each has a split of {stream}, leaves its state in scratch, and {merged}"
+        states = f", leaves its state in scratch, and {merged}" if program.passes else ""
+        found += f"; each has a split of {stream}{states}"
     return found
 
 

@@ -278,6 +278,15 @@ class Elements:
         """The tensors that differ from row to row: loaded first. What all rows share lies in the caches."""
         return [n for n in tensor_leaves(nodes) if {*self.program.rows} <= n.axes]
 
+    def numbers_of_row(self, nodes: Sequence[Node]) -> None:
+        """Ask for numbers of the row, here and nowhere else."""
+        for leaf in tensor_leaves(nodes):
+            operand, axes = self.access.operands[leaf.attr.name], leaf.attr.axes
+            if not operand.number and axes and leaf.axes <= self.rows and leaf not in self.kernel.row.known:
+                index = self.index_of(operand.name, axes, None)
+                name = self.kernel.row.known[leaf] = self.kernel.row.fresh()
+                self.kernel.out(f"{name} = {self.access.load(operand, index, way='early_')}")
+
     def _early(self, bodies: Sequence[Node]) -> list[Node]:
         """What results read that is loaded with the row: its own elements, and what all rows share where that fits."""
         own = self.of_row(bodies)

@@ -174,10 +174,13 @@ class Results:
         kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
         nodes = [self._node(r.node, names) for r in results]
         masked = [self._node(r.masked, names) for r in results if r.masked is not None]
-        kernel.row.hoist([*nodes, *masked], [*self.program.stream, *self.program.lengths])
-        kernel.flush(kernel.row)
-        kernel.comment("Results of every element.")
         turned, staged = kernel.turn.of(results), kernel.staging.of(results)
+        s = kernel.schedule
+        if elements.loads_first and not (self.program.passes or turned or staged or s.resident or s.prefetch or s.kept):
+            self._mapped(results, [*nodes, *masked], names)
+            return
+        self._of_row([*nodes, *masked])
+        kernel.comment("Results of every element.")
         kernel.turn.begin(turned)
         kernel.staging.declare(staged)
         with out.block(conjunction([None if turned or staged else kernel.live])):
@@ -198,6 +201,27 @@ class Results:
                     turned, "base", elements.stop, [f"base == {'low' if kernel.schedule.split > 1 else 0}"]
                 )
             kernel.turn.finish(turned, elements.stop)
+
+    def _of_row(self, nodes: list[Node]) -> None:
+        """What elements have in common, by name."""
+        self.kernel.row.hoist(nodes, [*self.program.stream, *self.program.lengths])
+        self.kernel.flush(self.kernel.row)
+
+    def _mapped(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
+        """Elements of rows that are walked once: a tile is asked for before what its row has in common is waited for.
+
+        Numbers of the row are read for every tile, from the second on from the first-level cache; a thread has few.
+        Before the loop they would be waited for first: the gradient of a pooling of 32 rows of 54024 float32 takes an
+        H200 5.5 us so, and 4.8 (2026-11-29).
+        """
+        kernel, elements = self.kernel, self.kernel.elements
+        kernel.comment("Results of every element.")
+        with kernel.out.block(conjunction([kernel.live])), elements.tiles():
+            with kernel.row.apart():
+                elements.numbers_of_row(nodes)
+                elements.load_tile((), nodes)
+                self._of_row(nodes)
+                self._elements(results, nodes[: len(results)], names)
 
     def _in_portions(
         self, results: list[Result], nodes: list[Node], names: dict[str, str], turned: list[Result]

@@ -102,8 +102,9 @@ RCP_SQRT = (
     "mul.rn.f32 h, r, 0f3F000000; fma.rn.f32 h, h, e, r;",
     "abs.f32 e, e; setp.lt.f32 p, e, 0f3F800000; selp.f32 $0, h, r, p;",
 )
-# What 1/c leaves beyond r just below it in magnitude, (1 - r·c)·r, which has the sign of r and is not 0; r itself where
-# that is 0 or infinite. And so x/c as x·r + x·rest, rounded once; both terms of an infinite x have one sign.
+# What 1/c leaves beyond an r below it by 2^-52 to 2^-21 of it: (1 - r·c)·r, but for 2^-42 of 1/c and less. It has the
+# sign of r and is not 0; r itself where that is 0 or infinite. And so x/c is x·r + x·rest, rounded once, and both terms
+# of an infinite x have one sign.
 RECIPROCAL_REST = (
     "neg.{end} n, $2; fma.rn.{end} n, n, $1, {one}; mul.rn.{end} n, n, $2;",
     "setp.num.{end} p, n, n; selp.{end} $0, n, $2, p;",

@@ -155,9 +155,29 @@ def test_what_two_quotients_share_is_computed_once() -> None:
     text = "tensors x[i,j], y[i,j], c[i]; return a = x[i,j]/c[i], b = floor(y[i,j]/c[i])"
     given = {n: np.ones((4, 64), np.float32) for n in "xy"} | {"c": np.arange(4, dtype=np.float32)}
     found, made, _ = run(ra.derive_incremental(ra.parse(text)), given, SCHEDULES[1], 1)
-    assert made.source.count(" = rcp_f32(") == 1 and made.source.count("quotient_f32(") == 2
+    assert made.source.count(" = fast_rcp_f32(") == 1 and made.source.count("quotient_f32(") == 2
     with np.errstate(divide="ignore"):
         assert (np.asarray(found["b"]) == np.floor(given["y"] / given["c"][:, None])).all()
+
+
+@pytest.mark.parametrize(
+    "schedule", [Schedule(32, 4, 4, 8), Schedule(64, 1, 4, 8, split=3), Schedule(32, 4, 1, 4)], ids=str
+)
+def test_a_tile_is_asked_for_before_what_its_row_has_in_common_is_waited_for(schedule: Schedule) -> None:
+    """Rows of several tiles, none at all, and a row that other blocks have a part of."""
+    form = ra.derive_incremental(ra.parse("tensors x[i,j], m[i], s[i]; return y = exp(x[i,j] - m[i])/s[i]"))
+    rng = np.random.default_rng(3)
+    for length in (0, 4, 36, 1300) if schedule.vector > 1 else (1, 2, 37, 1301):
+        given = {"x": rng.standard_normal((6, length)).astype(np.float32)}
+        given |= {n: rng.uniform(1, 2, 6).astype(np.float32) for n in "ms"}
+        found, made, _ = run(form, given, schedule, 1)
+        wide = {n: v.astype(np.float64) for n, v in given.items()}
+        exact = np.exp(wide["x"] - wide["m"][:, None]) / wide["s"][:, None]
+        # the difference, its exponential by 3 units, a quotient of half of one
+        assert (np.abs(found["y"] - exact) <= exact * 2.0**-23 * (3 + 1 + np.abs(wide["x"] - wide["m"][:, None]))).all()
+        loop = made.source.split("while ")[1]
+        order = [loop.index(word) for word in ("load_early_float32(s", "load_float32", "fast_rcp_f32(", "exp_f32(")]
+        assert order == sorted(order) and "early" not in made.source.split("while ")[0].split("def ")[1]
 
 
 @pytest.mark.gpu
