@@ -177,7 +177,8 @@ def registers(case: Case, s: Schedule) -> int:
         state *= 1 if s.together else 3
         held = max(1, work.held.resident) + work.held.summed
         arrays *= 1 if s.column else s.coarsen
-        return round(18 + arrays + state + (s.coarsen * held + _early(work, s)) * tile * words)
+        ahead = 0 if work.instructions.narrow else _asked(work, s) - _asked(work, s, 1)
+        return round(18 + arrays + state + (s.coarsen * held + _early(work, s)) * tile * words + ahead)
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
     tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (
@@ -194,11 +195,14 @@ def _scattered(case: Case, s: Schedule) -> int:
     return 0 if s.column or s.exact else 2 * found * s.tile
 
 
-def _asked(work: Work, s: Schedule) -> int:
+def _asked(work: Work, s: Schedule, most: int = 4) -> int:
     """Registers of what all rows share, where results are written and it begins elsewhere than the row: two loads for
-    each of the vectors that are asked for at a time (RMSNorm of float32 by tiles of 16: 96 registers, 49 without)."""
+    each of the vectors that are asked for at a time (RMSNorm of float32 by tiles of 16: 96 registers, 49 without;
+    LayerNorm of rows that a thread holds 64 elements of: 146, 102 without)."""
     common = [r.size for r in work.reads if r.held and not r.by_row] if work.writes and s.peel else []
-    return 2 * s.asked(len(common)) * s.vector * sum(common) // 4 if common else 0
+    return (
+        2 * min(most, s.asked(len(common))) * s.vector * sum(common) // 4 if common and not s.early(len(common)) else 0
+    )
 
 
 def _early(work: Work, s: Schedule) -> int:

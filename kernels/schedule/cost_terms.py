@@ -33,7 +33,6 @@ INSTRUCTIONS = {
 }
 DIVISION, ROOT, POWER, ROUND8 = 8, 8, 70, 10
 QUICK, QUICKLY = 4, {"exp": 3, "log": 14}  # a division of elements of at most 16 bits, and functions of them
-SHARED = 3  # a division by a number of the row (`Scalars._reciprocal`)
 FOLDS = {"argmax": 4, "argmin": 4, "topk": 3, "max": 1, "min": 1, "monoid": 4}
 DEAR = frozenset({"reduce"} | {name for name, row in FUNCTIONS.items() if row.dear})
 
@@ -191,7 +190,7 @@ class _Counter:
                 return POWER
             return ROOT if abs(e) == Fraction(1, 2) else self.division if e < 0 else 1 if e.denominator == 1 else POWER
         if n.op == "mul":
-            return len(n.args) - 1 + sum(SHARED for a in n.args if self._divides(a))
+            return len(n.args) - 1 + sum(self.division for a in n.args if self._divides(a))
         if n.op == "cast" and str(n.attr).startswith("float8"):
             return ROUND8
         if self.fast and n.op in QUICKLY:
@@ -199,7 +198,7 @@ class _Counter:
         return INSTRUCTIONS.get(n.op, max(1, len(n.args) - 1))
 
     def _divides(self, n: Node) -> bool:
-        """Whether a factor is one over a value of the row, by which every element is divided."""
+        """Whether a factor is one over a value of the row: printed as a division of every element."""
         base = n.args[0] if n.op == "pow" else n
         if base.op == "state" and base.attr.name.removesuffix("_b") in self.program.attained:
             return False  # multiplied by its reciprocal
