@@ -177,8 +177,8 @@ def registers(case: Case, s: Schedule) -> int:
         state *= 1 if s.together else 3
         held = max(1, work.held.resident) + work.held.summed
         arrays *= 1 if s.column else s.coarsen
-        ahead = 0 if work.instructions.narrow else _asked(work, s) - _asked(work, s, 1)
-        return round(18 + arrays + state + (s.coarsen * held + _early(work, s)) * tile * words + ahead)
+        requested = 0 if work.instructions.narrow else _asked(work, s) - _asked(work, s, 1)
+        return round(18 + arrays + state + (s.coarsen * held + _early(work, s)) * tile * words + requested)
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
     tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (
