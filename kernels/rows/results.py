@@ -171,43 +171,50 @@ class Results:
     # --- for every element -------------------------------------------------------------------------------------------
 
     def _kept(self, results: list[Result], names: dict[str, str]) -> None:
-        kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
+        kernel = self.kernel
         nodes = [self._node(r.node, names) for r in results]
-        masked = [self._node(r.masked, names) for r in results if r.masked is not None]
+        shared = [*nodes, *(self._node(r.masked, names) for r in results if r.masked is not None)]
         turned, staged = kernel.turn.of(results), kernel.staging.of(results)
-        s = kernel.schedule
-        if elements.loads_first and not (self.program.passes or turned or staged or s.resident or s.prefetch or s.kept):
-            self._mapped(results, [*nodes, *masked], names)
+        if not (turned or staged) and self._is_walked_once():
+            self._mapped(results, nodes, shared, names)
             return
-        self._of_row([*nodes, *masked])
+        self._of_row(shared)
         kernel.comment("Results of every element.")
         kernel.turn.begin(turned)
         kernel.staging.declare(staged)
-        with out.block(conjunction([None if turned or staged else kernel.live])):
+        with kernel.out.block(conjunction([None if turned or staged else kernel.live])):
             if kernel.schedule.resident:
                 if turned:
                     self._in_portions(results, nodes, names, turned)
                 else:
                     self._elements(results, nodes, names)
                 kernel.staging.write(staged)
-                return
-            backwards = bool(self.program.passes or turned) and not (kernel.schedule.prefetch or kernel.schedule.kept)
-            with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
-                elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
-                kernel.prefetch.next()
-                kernel.kept.next()
-                self._elements(results, nodes, names)
-                kernel.turn.write(
-                    turned, "base", elements.stop, [f"base == {'low' if kernel.schedule.split > 1 else 0}"]
-                )
-            kernel.turn.finish(turned, elements.stop)
+            else:
+                self._walked(results, nodes, names, turned)
+
+    def _is_walked_once(self) -> bool:
+        """Whether elements are read here for the first time, tile by tile, by a compiler that would delay loads."""
+        s = self.kernel.schedule
+        return self.kernel.elements.loads_first and not (self.program.passes or s.resident or s.prefetch or s.kept)
+
+    def _walked(self, results: list[Result], nodes: list[Node], names: dict[str, str], turned: list[Result]) -> None:
+        """Elements of rows that are walked, once more where there are passes."""
+        kernel, elements, s = self.kernel, self.kernel.elements, self.kernel.schedule
+        backwards = bool(self.program.passes or turned) and not (s.prefetch or s.kept)
+        with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
+            elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
+            kernel.prefetch.next()
+            kernel.kept.next()
+            self._elements(results, nodes, names)
+            kernel.turn.write(turned, "base", elements.stop, [f"base == {'low' if s.split > 1 else 0}"])
+        kernel.turn.finish(turned, elements.stop)
 
     def _of_row(self, nodes: list[Node]) -> None:
         """What elements have in common, by name."""
         self.kernel.row.hoist(nodes, [*self.program.stream, *self.program.lengths])
         self.kernel.flush(self.kernel.row)
 
-    def _mapped(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
+    def _mapped(self, results: list[Result], nodes: list[Node], shared: list[Node], names: dict[str, str]) -> None:
         """Elements of rows that are walked once: a tile is asked for before what its row has in common is waited for.
 
         Numbers of the row are read for every tile, from the second on from the first-level cache; a thread has few.
@@ -218,10 +225,10 @@ class Results:
         kernel.comment("Results of every element.")
         with kernel.out.block(conjunction([kernel.live])), elements.tiles():
             with kernel.row.apart():
-                elements.numbers_of_row(nodes)
+                elements.numbers_of_row(shared)
                 elements.load_tile((), nodes)
-                self._of_row(nodes)
-                self._elements(results, nodes[: len(results)], names)
+                self._of_row(shared)
+                self._elements(results, nodes, names)
 
     def _in_portions(
         self, results: list[Result], nodes: list[Node], names: dict[str, str], turned: list[Result]
