@@ -225,6 +225,7 @@ class Scalars:
         by, scale, reciprocal = self.atom(divisor, "f"), self.fresh(), self.fresh()
         far = 2 ** FAR[self.real]
         high, low, up, one = (self.number(Fraction(n)) for n in (far, Fraction(1, far), 2 ** NEAR[self.real], 1))
+        self.lines.append(f"# For quotients by {by}: its reciprocal, scaled where that may leave the range.")
         self.lines.append(f"{scale} = {low} if abs({by}) > {high} else {up} if abs({by}) < {low} else {one}")
         if quick:
             self.lines.append(f"{reciprocal} = fast_rcp_{self.real}({by} * {scale})")
@@ -233,7 +234,9 @@ class Scalars:
         scaled, rest, (function, below) = self.fresh(), self.fresh(), BELOW[self.real]
         self.lines.append(f"{scaled} = {by} * {scale}")
         self.lines.append(f"{reciprocal} = {function}_{self.real}({scaled}) * {self.number(below)}")
-        self.lines.append(f"{rest} = reciprocal_rest_{self.real}({scaled}, {reciprocal})")
+        self.lines.append(
+            f"{rest} = reciprocal_rest_{self.real}({scaled}, {reciprocal})  # what 1/{scaled} has beyond it"
+        )
         self._counts.divisors[divisor] = reciprocal, rest, scale
 
     # --- expressions -------------------------------------------------------------------------------------------------
