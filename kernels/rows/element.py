@@ -282,7 +282,7 @@ class Elements:
         """Ask for numbers of the row, here and nowhere else."""
         for leaf in tensor_leaves(nodes):
             operand, axes = self.access.operands[leaf.attr.name], leaf.attr.axes
-            if not operand.number and axes and leaf.axes <= self.rows and leaf not in self.kernel.row.known:
+            if not operand.number and leaf.axes <= self.rows and leaf not in self.kernel.row.known:
                 index = self.index_of(operand.name, axes, None)
                 name = self.kernel.row.known[leaf] = self.kernel.row.fresh()
                 self.kernel.out(f"{name} = {self.access.load(operand, index, way='early_')}")

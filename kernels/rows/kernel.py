@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
-from redalg.graph.node import COMPARISONS, is_inverse, leaves, walk
+from redalg.graph.node import COMPARISONS, Node, is_inverse, leaves, walk
 from redalg.graph.operators import Position, TopK
 from redalg.graph.plan import COUNT
 from redalg.kernels.code.coarsen import SIDE, coarsened
@@ -309,9 +309,18 @@ class Kernel:
         if not (self.program.summed or self.schedule.resident):
             return
         for leaf in tensor_leaves(self.elements.everything()):
-            if leaf.axes and leaf.axes <= self.program.fixed and leaf.axes & {*self.program.rows}:
+            if (
+                leaf.axes
+                and leaf.axes <= self.program.fixed
+                and leaf.axes & {*self.program.rows}
+                or self._is_alone(leaf)
+            ):
                 self.row.define(leaf)
         self.flush(self.row)
+
+    def _is_alone(self, leaf: Node) -> bool:
+        """Whether a leaf is one number of memory, for all elements."""
+        return not leaf.axes and not self.access.operands[leaf.attr.name].number
 
     @property
     def total(self) -> str:
