@@ -334,6 +334,12 @@ def _dsm_send(kind: str) -> Callable[..., Any]:
     return send
 
 
+def _whole(a: Any, b: Any) -> int:
+    if a < 0:
+        raise ValueError(f"{a} is divided as an unsigned number")
+    return int(a) // int(b)
+
+
 def _group_mask(width: Any) -> Any:
     first = now.thread.lane // int(width) * int(width)
     return np.uint32(((1 << int(width)) - 1) << first)
@@ -343,6 +349,9 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "lane_id": lambda: now.thread.lane,
     "group_mask": _group_mask,
     "and_i32": lambda a, b: int(a) & int(b),
+    "div_u32": _whole,
+    "rem_u32": lambda a, b: int(a) - _whole(a, b) * int(b),
+    "div_u64": _whole,
     "cluster_rank": lambda: now.thread.block.rank,
     "cluster_size": lambda: len(now.thread.block.cluster.blocks),
     "cluster_arrive": lambda: None,

@@ -381,7 +381,8 @@ class Elements:
             share = "PREFETCH" if s.prefetch else "chunk"
             if not s.prefetch:
                 unit, of = (span, "tiles") if s.column else (s.threads * s.vector, "vectors of all threads")
-                out(f"chunk = (length + {parts * unit - 1}) // {parts * unit} * {unit}  # per split, in whole {of}")
+                shares = f"div_u64(length + {parts * unit - 1}, {parts * unit})"
+                out(f"chunk = {shares} * {unit}  # per split, in whole {of}")
             head = "head + " if self.kernel.layout.leader else ""
             out(f"low = {head}split * {share}", f"stop = min(low + {share}, {end})")
         self.stop = "stop" if parts > 1 else end

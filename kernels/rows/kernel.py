@@ -273,7 +273,7 @@ class Kernel:
         else:
             out("t = and_i32(cuda.threadIdx.x, THREADS - 1)", f"r = cuda.threadIdx.x >> {s.threads.bit_length() - 1}")
         if s.blocks_per_row > 1:
-            out(f"split = cuda.blockIdx.x % {s.blocks_per_row}")
+            out(f"split = rem_u32(cuda.blockIdx.x, {s.blocks_per_row})")
 
     def _where_am_i(self) -> None:
         """Which row, and which of the threads that share it."""
@@ -281,7 +281,7 @@ class Kernel:
         self.comment("Which row, which of its threads, and where the row begins in memory.")
         if not (s.prefetch or s.staged and s.persistent or self.kept.prefetches):
             self.who()
-        first = "cuda.blockIdx.x" if s.blocks_per_row == 1 else f"cuda.blockIdx.x // {s.blocks_per_row}"
+        first = "cuda.blockIdx.x" if s.blocks_per_row == 1 else f"div_u32(cuda.blockIdx.x, {s.blocks_per_row})"
         if s.persistent:
             first = "group"
         if s.coarsen > s.neighbours:

@@ -6,8 +6,8 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    cluster_arrive, cluster_wait, dsm_send_u64, key_of, key_place, load_float32x4, shfl_xor_u64, store_int64,
-    tx_expect, tx_init, tx_wait
+    cluster_arrive, cluster_wait, div_u32, div_u64, dsm_send_u64, key_of, key_place, load_float32x4, rem_u32,
+    shfl_xor_u64, store_int64, tx_expect, tx_init, tx_wait
 )
 
 f32, i32, i64, u64 = np.float32, np.int32, np.int64, np.uint64
@@ -36,8 +36,8 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     #   once.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
-    split = cuda.blockIdx.x % 4
-    row = i64(cuda.blockIdx.x // 4)
+    split = rem_u32(cuda.blockIdx.x, 4)
+    row = i64(div_u32(cuda.blockIdx.x, 4))
     i_i = row
     length = size_j
     x_row = i_i * x_s0
@@ -51,7 +51,7 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     cluster_arrive()
     # The state of no element; each thread folds its own elements into a state of its own.
     argmax_x_key = NONE
-    chunk = (length + 4095) // 4096 * 1024  # per split, in whole vectors of all threads
+    chunk = div_u64(length + 4095, 4096) * 1024  # per split, in whole vectors of all threads
     low = split * chunk
     stop = min(low + chunk, length)
     first = low + t * VECTOR

@@ -6,7 +6,8 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exp_f32, log_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    atomic_inc_acq_rel, load_float32x4, load_relaxed_float32, shfl_xor_f32, store_float32, store_uint32
+    atomic_inc_acq_rel, div_u32, div_u64, load_float32x4, load_relaxed_float32, rem_u32, shfl_xor_f32,
+    store_float32, store_uint32
 )
 
 f32, i64 = np.float32, np.int64
@@ -48,8 +49,8 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # Barriers: __syncthreads at 6 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
-    split = cuda.blockIdx.x % 44
-    row = i64(cuda.blockIdx.x // 44)
+    split = rem_u32(cuda.blockIdx.x, 44)
+    row = i64(div_u32(cuda.blockIdx.x, 44))
     i_i = row
     length = size_j
     x_row = i_i * x_s0
@@ -57,7 +58,7 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # The state of no element; each thread folds its own elements into a state of its own.
     max_x = -INF
     sum_exp = f32(0)
-    chunk = (length + 45055) // 45056 * 1024  # per split, in whole vectors of all threads
+    chunk = div_u64(length + 45055, 45056) * 1024  # per split, in whole vectors of all threads
     low = split * chunk
     stop = min(low + chunk, length)
     first = low + t * VECTOR

@@ -8,7 +8,9 @@ of two), ``idx`` counting from the group's first lane; only the lanes of the cal
 warp, ``ballot_some(flag, width)`` is of the caller's group (bits at the places of its lanes), ``syncwarp()`` orders
 the memory of the lanes. ``and_i32(a, b)`` is a & b as an int64, of which LLVM does not see how large it is: it would
 write sums of places as ors, which are no offset in an address (RMSNorm of a transposed 26995x72 float32 takes an H100
-7.8 us, 6.2 without; 2026-11-27). (PTX ISA 9.0, sections "shfl.sync", "vote.sync", "redux.sync", "bar.warp.sync".)
+7.8 us, 6.2 without; 2026-11-27). ``div_u32(a, b)``, ``rem_u32(a, b)`` and ``div_u64(a, b)`` are a // b and a % b of
+numbers that are not negative, as int64: of signed ones LLVM would correct what is left. (PTX ISA 9.0, sections
+"shfl.sync", "vote.sync", "redux.sync", "bar.warp.sync".)
 """
 
 from __future__ import annotations
@@ -112,6 +114,16 @@ def _and() -> Any:
     return numeric("and_i32", ("i32", "i32"), "i64", lambda b, x, y: inline(b, text, "=l,r,r", I64, [x, y]))
 
 
+def _unsigned(name: str, operation: str) -> Any:
+    end = f"i{name[-2:]}"
+
+    def body(b: Any, x: Any, y: Any) -> Any:
+        found = getattr(b, operation)(x, y)
+        return b.zext(found, I64) if end == "i32" else found
+
+    return numeric(name, (end, end), "i64", body)
+
+
 def _lane_id() -> Any:
     return numeric("lane_id", (), "i32", lane)
 
@@ -121,6 +133,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "ballot_some": _ballot_some,
     "lane_id": _lane_id,
     "and_i32": _and,
+    "div_u32": partial(_unsigned, "div_u32", "udiv"),
+    "rem_u32": partial(_unsigned, "rem_u32", "urem"),
+    "div_u64": partial(_unsigned, "div_u64", "udiv"),
     "group_mask": _group_mask,
     "syncwarp": lambda: instruction("syncwarp", "bar.warp.sync -1;"),
 }
