@@ -120,6 +120,20 @@ store_uint32(m, t, group_mask(8))
     threads=64,
 )
 
+WHOLE = kernel(
+    "whole",
+    """
+t = cuda.threadIdx.x
+n = load_int64(x, t)
+store_int64(y, t, div_u32(np.int32(n & 0x7FFFFFFF), 27))
+store_int64(y, 64 + t, rem_u32(np.int32(n & 0x7FFFFFFF), 27))
+store_int64(y, 128 + t, div_u64(n, 3584))
+store_int64(y, 192 + t, rem_u32(np.int32(t), 32))
+""",
+    [("x", "int64", np.array([2**k - (k % 3) for k in range(2, 63)] + [0, 2**31 - 1, 2**63 - 1], np.int64))],
+    [("y", "int64", 256)],
+    threads=64,
+)
 VOTES = kernel(
     "votes",
     """
@@ -283,6 +297,7 @@ def all_kernels() -> list[Kernel]:
         *map(shuffles, kinds),
         APART,
         VOTES,
+        WHOLE,
         *map(cluster, kinds),
         *(sent(k) for k in kinds if k != "b1"),
         LAST,

@@ -23,6 +23,7 @@ from tests.support.kernel_sources import (
     KEYS,
     LAST,
     VOTES,
+    WHOLE,
     Kernel,
     all_kernels,
     cluster,
@@ -186,6 +187,17 @@ def test_votes_and_extremes() -> None:
         assert y[128 + t] == x[lanes].max() and y[192 + t] == x[lanes].min()
         assert y[256 + t].astype(np.int32) == z[lanes].max() and y[320 + t].astype(np.int32) == z[lanes].min()
         assert y[384 + t] == t % 32
+
+
+def test_whole_quotients_of_numbers_that_are_not_negative() -> None:
+    (x,), (y,) = ran(WHOLE)
+    for t, n in enumerate(map(int, x)):
+        small = n & 0x7FFFFFFF
+        assert (y[t], y[64 + t], y[128 + t], y[192 + t]) == (small // 27, small % 27, n // 3584, t % 32)
+
+
+def test_whole_quotients_correct_no_remainder() -> None:
+    assert not re.search(r"(div|rem)\.|shr\.s|selp", ptx(WHOLE))
 
 
 def test_redux_is_one_instruction_where_there_is_one() -> None:
