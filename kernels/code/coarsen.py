@@ -46,6 +46,7 @@ from redalg.source.statements import (
     If,
     Nested,
     Statement,
+    Table,
     While,
     expressions,
     mapped,
@@ -60,7 +61,6 @@ SIDE = "side"  # the number of a row among its neighbours
 # Numbers of steps and positions: they are assigned before they are read wherever they occur, so that it does not matter
 # what a branch that only some of the rows take has left in them.
 STEPS = frozenset("k v w j u at i m c rest".split())
-ARRAYS = frozenset({"cuda.local.array", "cuda.shared.array"})
 
 
 def coarsened(function: Function, count: int, wide: frozenset[str], astride: frozenset[str] = frozenset()) -> Function:
@@ -90,9 +90,9 @@ class _Depending:
     """The names that depend on the row."""
 
     def __init__(self, function: Function, wide: frozenset[str]) -> None:
-        made = (s for s in walk(function.body) if isinstance(s, Assign) and _makes_array(s.value))
+        made = (s for s in walk(function.body) if isinstance(s, Table))
         # an array in which neighbours lie side by side is one for all of them
-        self.names, self.arrays = {SIDE}, {name for s in made for name in _targets(s)} - wide
+        self.names, self.arrays = {SIDE}, {s.name for s in made} - wide
         known = 0
         while known < len(self.names):
             known = len(self.names)
@@ -124,10 +124,6 @@ class _Depending:
                 self.names |= names(s.target)
             self._block(s.body, inner)
             self._block(s.orelse if isinstance(s, If) else (), inner)
-
-
-def _makes_array(e: Expression) -> bool:
-    return isinstance(e, ast.Call) and isinstance(e.func, ast.Attribute) and text(e.func) in ARRAYS
 
 
 class _Copies:

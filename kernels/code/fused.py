@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from redalg.graph.functions import FUNCTIONS
+from redalg.kernels.code.roles import Role
 from redalg.source.render import text
 from redalg.source.statements import (
     Assign,
@@ -23,6 +24,7 @@ from redalg.source.statements import (
     Statement,
     While,
     assigned_names,
+    changed,
     expression,
     expressions,
     names,
@@ -31,54 +33,55 @@ from redalg.source.statements import (
 )
 
 DEAR = {f"{name}_" for name in FUNCTIONS} - {"sqrt_", "rsqrt_", "abs_"}  # whose constants alone fill the registers
-ONCE, REST, NEVER = "range(count)", "range(unrolled, count)", ("range(0, unrolled,", "range(0, ahead,")
-COLUMNS = "range(COLUMNS)"
 
 
 def once(block: Block) -> Block:
     """The statements where the stream has one element: what loops over it repeat is done once.
 
+    >>> from redalg.source.builder import Builder
     >>> from redalg.source.render import render
-    >>> from redalg.source.statements import statements
-    >>> block = statements("for k in range(0, unrolled, 4):\\n    f(k)\\nfor k in range(unrolled, count):\\n    g(k)")
-    >>> print(render(once(block)), end="")
+    >>> out = Builder()
+    >>> with out.block("for k in range(0, unrolled, 4):", Role.GROUPS):
+    ...     out("f(k)")
+    >>> with out.block("for k in range(unrolled, count):", Role.ELEMENTS):
+    ...     out("g(k)")
+    >>> print(render(once(out.body())), end="")
     k = 0
     g(k)
     """
-    return tuple(inner for s in block for inner in _once(s))
+    return changed(block, _once)
 
 
 def _once(s: Statement) -> Block:
-    if isinstance(s, For):
-        over = text(s.over)
-        if over.startswith(NEVER):
-            return ()
-        body = once(s.body)
-        if over in (ONCE, REST):
-            return (Assign(targets=(s.target,), value=expression("0")), *body)
-        return (replace(s, body=body),)
-    if isinstance(s, While):
-        body = once(s.body)
-        if text(s.test) != "first < length":
-            return (replace(s, body=body),)
-        return tuple(x for x in body if not (isinstance(x, Assign) and x.operator and text(x.targets[0]) == "first"))
-    if isinstance(s, If):
-        return (replace(s, body=once(s.body), orelse=once(s.orelse)),)
+    if s.role in (Role.GROUPS, Role.AHEAD, Role.NEXT_TILE):
+        return ()
+    if isinstance(s, While) and s.role is Role.TILES:
+        return s.body
+    if isinstance(s, For) and s.role is Role.ELEMENTS:
+        return (Assign(targets=(s.target,), value=expression("0")), *s.body)
     return (s,)
 
 
 def fused(block: Block) -> Block:
     """The statements with loops over columns joined to those before them, where every element is computed as it was.
 
+    >>> from redalg.kernels.code.roles import each_column
+    >>> from redalg.source.builder import Builder
     >>> from redalg.source.render import render
-    >>> from redalg.source.statements import statements
-    >>> loops = "for m in range(COLUMNS):\\n    a[m] = f(m)\\nn = 1\\nfor m in range(COLUMNS):\\n    b[m] = a[m]"
-    >>> print(render(fused(statements(loops))), end="")
+    >>> def loops(first):
+    ...     out = Builder()
+    ...     with each_column(out):
+    ...         out(first)
+    ...     out("n = 1")
+    ...     with each_column(out):
+    ...         out("b[m] = a[m]")
+    ...     return out.body()
+    >>> print(render(fused(loops("a[m] = f(m)"))), end="")
     n = 1
     for m in range(COLUMNS):
         a[m] = f(m)
         b[m] = a[m]
-    >>> print(render(fused(statements(loops.replace("a[m]", "a[0]", 1)))), end="")
+    >>> print(render(fused(loops("a[0] = f(m)"))), end="")
     n = 1
     for m in range(COLUMNS):
         a[0] = f(m)
@@ -105,7 +108,7 @@ def _fused(block: Block, aliases: Mapping[str, str]) -> Block:
     loop: int | None = None  # where the loop lies that others may join
     values: dict[str, Assign] = {}  # what the variables are that were assigned in this block
     for s in block:
-        if isinstance(s, For) and text(s.over) == COLUMNS:
+        if isinstance(s, For) and s.role is Role.COLUMNS:
             s = replace(s, body=_fused(s.body, aliases))
             _forget_all(s.body, values)
             before = None if loop is None else made[loop]

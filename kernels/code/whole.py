@@ -4,14 +4,16 @@ A thread of a column schedule steps from line to line, and between two elements 
 product for its address; without tests, addresses follow from each other by sums. All but the last tile are whole.
 
 >>> from redalg.source.render import render
->>> from redalg.source.statements import statements
->>> print(render(in_two(statements('''for k in range(4):
-...     at = min(first + k * 8, stop - 1)
-...     x_tile[k] = load_bfloat16(x, at * x_s0)
-... for k in range(4):
-...     at = first + k * 8
-...     if at < stop:
-...         total = total + x_tile[k]'''), "stop", "first + 24 < stop")), end="")
+>>> from redalg.source.builder import Builder
+>>> out = Builder()
+>>> with out.block("for k in range(4):"):
+...     out("at = min(first + k * 8, stop - 1)", role=Role.PLACE)
+...     out("x_tile[k] = load_bfloat16(x, at * x_s0)")
+>>> with out.block("for k in range(4):"):
+...     out("at = first + k * 8", role=Role.PLACE)
+...     with out.block("if at < stop:", Role.INSIDE):
+...         out("total = total + x_tile[k]")
+>>> print(render(in_two(out.body(), "first + 24 < stop")), end="")
 if first + 24 < stop:
     for k in range(4):
         at = first + k * 8
@@ -34,36 +36,25 @@ Where `left` places are left of the row, bounds are compared with that, and a pl
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
-from redalg.source.render import text
-from redalg.source.statements import Assign, Block, For, If, Statement, expression, rewritten
+from redalg.kernels.code.roles import Role
+from redalg.source.statements import Assign, Block, If, Statement, changed, expression, rewritten
 
 
-def in_two(block: Iterable[Statement], stop: str, whole: str) -> Block:
-    """The work of a tile, in two: where it is `whole`, every place `at` lies before `stop`."""
+def in_two(block: Iterable[Statement], whole: str) -> Block:
+    """The work of a tile, in two: where it is `whole`, every place lies inside the row."""
     given = tuple(block)
-    return (If(test=expression(whole), body=tuple(_unbounded(given, stop)), orelse=given),)
+    return (If(test=expression(whole), body=changed(given, _unbounded), orelse=given),)
 
 
-def _unbounded(block: Block, stop: str) -> Iterator[Statement]:
-    for s in block:
-        if isinstance(s, If) and not s.orelse and _bounds(text(s.test), stop):
-            yield from _unbounded(s.body, stop)
-        elif isinstance(s, For):
-            yield replace(s, body=tuple(_unbounded(s.body, stop)))
-        elif isinstance(s, If):
-            body, other = (tuple(_unbounded(b, stop)) for b in (s.body, s.orelse))
-            yield replace(s, body=body, orelse=other)
-        elif isinstance(s, Assign) and [text(t) for t in s.targets] == ["at"]:
-            yield replace(s, value=rewritten(s.value, _greatest))
-        elif not (isinstance(s, Assign) and [text(t) for t in s.targets] == ["left"]):
-            yield s
-
-
-def _bounds(test: str, stop: str) -> bool:
-    return test == f"at < {stop}" or test.startswith("k") and test.endswith(" < left")
+def _unbounded(s: Statement) -> Block:
+    if isinstance(s, If) and s.role is Role.INSIDE:
+        return s.body
+    if isinstance(s, Assign) and s.role is Role.PLACE:
+        return (replace(s, value=rewritten(s.value, _greatest)),)
+    return () if s.role is Role.LEFT else (s,)
 
 
 def _greatest(e: ast.expr) -> ast.expr | None:

@@ -13,11 +13,11 @@ word it goes to, what is done with it, bytes of an element, its strides along ro
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from string import Template
 from typing import NamedTuple
 
 from redalg.graph.node import walk
@@ -300,17 +300,17 @@ def _weave() -> Iterator[str]:
 _TURN = """
 ; element (r, k) at from + r*ar + k*ak goes to to + r*br + k*bk, in bytes; one of ak, br is the size of an element where
 ; squares can be turned: `forth` where they are read along k
-define internal void @turnBITS.N.all(
+define internal void @turn${BITS}.${N}.all(
     ptr %from, i64 %ar, i64 %ak, ptr %to, i64 %br, i64 %bk, i64 %rows, i64 %length, i1 %forth) {
 entry:
-  %forth.unit = icmp eq i64 %ak, BYTES
-  %back.unit = icmp eq i64 %bk, BYTES
+  %forth.unit = icmp eq i64 %ak, ${BYTES}
+  %back.unit = icmp eq i64 %bk, ${BYTES}
   %unit = select i1 %forth, i1 %forth.unit, i1 %back.unit
-  %long = icmp sge i64 %length, N
-  %many = icmp sge i64 %rows, N
+  %long = icmp sge i64 %length, ${N}
+  %many = icmp sge i64 %rows, ${N}
   %some = and i1 %long, %many
   %square = and i1 %some, %unit
-  %full = and i64 %rows, -N
+  %full = and i64 %rows, -${N}
   br i1 %square, label %row, label %rest
 row:
   %r = phi i64 [ 0, %entry ], [ %r.next, %row.end ]
@@ -321,7 +321,7 @@ row:
   br label %block
 block:
   %k = phi i64 [ 0, %row ], [ %k.next, %turned ]
-  %k.last = sub i64 %length, N
+  %k.last = sub i64 %length, ${N}
   %over = icmp sgt i64 %k, %k.last
   %at = select i1 %over, i64 %k.last, i64 %k
   %from.k = mul i64 %at, %ak
@@ -330,17 +330,17 @@ block:
   %t = getelementptr i8, ptr %to.row, i64 %to.k
   br i1 %forth, label %in, label %out
 in:
-  call void @turnBITS.N(ptr %f, i64 %ar, ptr %t, i64 %bk)
+  call void @turn${BITS}.${N}(ptr %f, i64 %ar, ptr %t, i64 %bk)
   br label %turned
 out:
-  call void @turnBITS.N(ptr %f, i64 %ak, ptr %t, i64 %br)
+  call void @turn${BITS}.${N}(ptr %f, i64 %ak, ptr %t, i64 %br)
   br label %turned
 turned:
-  %k.next = add i64 %k, N
+  %k.next = add i64 %k, ${N}
   %k.more = icmp slt i64 %k.next, %length
   br i1 %k.more, label %block, label %row.end
 row.end:
-  %r.next = add i64 %r, N
+  %r.next = add i64 %r, ${N}
   %r.more = icmp slt i64 %r.next, %full
   br i1 %r.more, label %row, label %rest
 rest:
@@ -360,8 +360,8 @@ inner:
   %to.i = mul i64 %i, %br
   %one = getelementptr i8, ptr %from.column, i64 %from.i
   %other = getelementptr i8, ptr %to.column, i64 %to.i
-  %value = load iBITS, ptr %one, align BYTES
-  store iBITS %value, ptr %other, align BYTES
+  %value = load i${BITS}, ptr %one, align ${BYTES}
+  store i${BITS} %value, ptr %other, align ${BYTES}
   %i.next = add i64 %i, 1
   %i.more = icmp slt i64 %i.next, %rows
   br i1 %i.more, label %inner, label %outer.end
@@ -374,11 +374,11 @@ done:
 }
 """
 
-_CASE = """wBITS.N:
-  %wBITS.N.fits = icmp sge i64 %length, N
-  br i1 %wBITS.N.fits, label %wBITS.N.turn, label %NEXT
-wBITS.N.turn:
-  call void @turnBITS.N.all(
+_CASE = """w${BITS}.${N}:
+  %w${BITS}.${N}.fits = icmp sge i64 %length, ${N}
+  br i1 %w${BITS}.${N}.fits, label %w${BITS}.${N}.turn, label %${NEXT}
+w${BITS}.${N}.turn:
+  call void @turn${BITS}.${N}.all(
     ptr %from, i64 %ar, i64 %ak, ptr %target, i64 %br, i64 %bk, i64 %left, i64 %length, i1 %forth)
   br label %array.end
 """
@@ -392,13 +392,7 @@ declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 define i32 @redalg_blocks(ptr %table, i64 %low, i64 %high) {
 entry:
   %kernel = load ptr, ptr %table
-  WORD(count, 1)
-  WORD(size, 2)
-  WORD(total, 3)
-  WORD(length, 4)
-  WORD(slot, 5)
-  WORD(arrays, 6)
-  WORD(scratch, 7)
+${WORDS}
   %words = getelementptr i64, ptr %table, i64 8
   %records = getelementptr i64, ptr %words, i64 %count
   %count.bytes = mul i64 %count, 8
@@ -441,12 +435,7 @@ array:
   %n = phi i64 [ 0, %each ], [ %n.next, %array.end ]
   %n.words = mul i64 %n, 6
   %record = getelementptr i64, ptr %records, i64 %n.words
-  FIELD(to, 0)
-  FIELD(does, 1)
-  FIELD(bytes, 2)
-  FIELD(row, 3)
-  FIELD(step, 4)
-  FIELD(place, 5)
+${FIELDS}
   %given.at = getelementptr i64, ptr %words, i64 %to
   %given = load ptr, ptr %given.at
   %row.bytes = mul i64 %row, %bytes
@@ -466,7 +455,7 @@ array:
   %close = icmp eq i64 %row.bytes, %line.bytes
   %dense = and i1 %along, %close
   %all.bytes = mul i64 %total, %row.bytes
-  %beyond = icmp sge i64 %all.bytes, PREFETCHED
+  %beyond = icmp sge i64 %all.bytes, ${PREFETCHED}
   %far = and i1 %dense, %beyond
   %unmoved = or i1 %phase, %moved
   %ahead = select i1 %unmoved, i1 false, i1 %far
@@ -516,7 +505,7 @@ unwoven:
   switch i64 %bytes, label %w8 [ i64 2, label %w16
                                  i64 4, label %w32
                                  i64 8, label %w64 ]
-CASES
+${CASES}
 array.end:
   %n.next = add i64 %n, 1
   %n.more = icmp slt i64 %n.next, %arrays
@@ -541,9 +530,10 @@ over:
 """
 
 
-def _spelled(text: str, words: Mapping[str, str]) -> str:
-    """A text with words for its capitals."""
-    return re.sub(rf"(?<![A-Z])({'|'.join(words)})(?![A-Z])", lambda found: words[found[0]], text)
+def _loads(base: str, names: Sequence[str], first: int) -> str:
+    """Words that lie side by side, by their names."""
+    lines = ("  %{0}.at = getelementptr i64, ptr %{1}, i64 {2}", "  %{0} = load i64, ptr %{0}.at")
+    return "\n".join(line.format(name, base, n) for n, name in enumerate(names, first) for line in lines)
 
 
 def _text() -> str:
@@ -551,17 +541,19 @@ def _text() -> str:
     cases: list[str] = []
     for bits in WIDTHS:
         lines += [line for n in _woven_lengths(bits) for forth in (True, False) for line in _woven(bits, n, forth)]
-        words = {"BITS": str(bits), "BYTES": str(bits // 8)}
+        words = {"BITS": bits, "BYTES": bits // 8}
         for n in SQUARES:
-            lines += [*_transposed(bits, n), _spelled(_TURN, words | {"N": str(n)})]
+            lines += [*_transposed(bits, n), Template(_TURN).substitute(words, N=n)]
         cases.append(f"w{bits}:\n  br label %w{bits}.{SQUARES[0]}\n")
         for n, smaller in zip(SQUARES, (*SQUARES[1:], None), strict=True):
             following = f"w{bits}.{smaller or n}{'' if smaller else '.turn'}"  # which turns single elements, too
-            cases.append(_spelled(_CASE, words | {"N": str(n), "NEXT": following}))
-    text = _BLOCKS.replace("CASES", "".join(cases)).replace("PREFETCHED", str(PREFETCHED))
-    for word, base in (("WORD", "table"), ("FIELD", "record")):
-        spelled = rf"%\1.at = getelementptr i64, ptr %{base}, i64 \2\n  %\1 = load i64, ptr %\1.at"
-        text = re.sub(rf"{word}\((\w+), (\d)\)", spelled, text)
+            cases.append(Template(_CASE).substitute(words, N=n, NEXT=following))
+    text = Template(_BLOCKS).substitute(
+        CASES="".join(cases),
+        PREFETCHED=PREFETCHED,
+        WORDS=_loads("table", "count size total length slot arrays scratch".split(), 1),
+        FIELDS=_loads("record", "to does bytes row step place".split(), 0),
+    )
     return "\n".join([*lines, *_weave(), text])
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, walk
 from redalg.graph.operators import Average, Binary, NumberExtremum, Position
+from redalg.kernels.code.roles import Role, each_column
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, conjunction, joined
 from redalg.kernels.cpu.schedule import is_dear
@@ -23,7 +24,6 @@ from redalg.kernels.rows.columns import ColumnPrinter, ColumnRows
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.names import axis_name, local
-from redalg.source.render import text
 from redalg.source.statements import Assign, Block, Statement, assigned_names, expressions, renamed
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ class CpuColumnPrinter(ColumnPrinter):
         self.settled: dict[Node, str] = {}  # what `settle` has computed
         self.kept: dict[Node, str] = {}  # dear values that results read again, and the buffers that keep them
         self.known: dict[Node, str] = {}  # those that a walk has computed
+
+    def array(self, name: str, kind: str) -> None:
+        super().array(name, kind)
+        self.kernel.per_column.add(local(name))
 
     def place(self) -> None:
         """The index of column m along every column axis."""
@@ -107,21 +111,21 @@ class CpuColumnPrinter(ColumnPrinter):
         kernel.flush(self.scope)
         self.array(name, number)
         value = f"{local(name)}[spot]"
-        with out.block("for m in range(COLUMNS):"):
+        with each_column(out):
             out(f"{local(name)}[m] = {kernel.folding.identity(kind, number)}")
         with self.each_column(list(node.args)) as inner:
             item = inner.converted(node.args[0], number, 3)
             kernel.flush(inner)
             with out.block(conjunction(once)):
                 out(f"spot = {spot}", f"{value} = {joined(kind, number, kernel.real, value, item)}")
-        with out.block("for m in range(COLUMNS):"):
+        with each_column(out):
             self.place()
             out(f"spot = {spot}", f"{local(name)}[m] = {value}")
         return f"{local(name)}[m]"
 
     @contextmanager
     def _each_element(self) -> Iterator[None]:
-        with self.kernel.out.block("for k in range(count):"):
+        with self.kernel.out.block("for k in range(count):", Role.ELEMENTS):
             self.kernel.out("at = first + k")
             yield
 
@@ -192,7 +196,7 @@ class CpuColumnPrinter(ColumnPrinter):
             return
         for n, name in names.items():
             self.array(name, kernel.kinds.of(n))
-        with kernel.out.block("for m in range(COLUMNS):"):
+        with each_column(kernel.out):
             self.place()
             kernel.flush(inner)
             kernel.out(*(f"{local(names[n])}[m] = {name}" for n, name in found.items()))
@@ -218,33 +222,32 @@ class CpuColumnPrinter(ColumnPrinter):
         step = UNROLL * groups
         out(f"unrolled = count // {step} * {step}")
         self._repeat(folds, inside)
-        with out.block(f"for k in range(0, unrolled, {step}):"):
+        with out.block(f"for k in range(0, unrolled, {step}):", Role.GROUPS):
             for u in range(UNROLL):
                 out(f"k_u{u} = k + {u * groups}", *at(before, u))
             self.fetch(bodies, step)
-            with out.block(f"for m in range({self._lanes}):"):
+            with self._each_lane():
                 self.place()
                 for u in range(UNROLL):
                     out(*at(inside, u))
         if groups > 1:
             self._join_groups(folds)
-        with out.block("for k in range(unrolled, count):"):
+        with out.block("for k in range(unrolled, count):", Role.ELEMENTS):
             out(*before)
-            with out.block("for m in range(COLUMNS):"):
+            with each_column(out):
                 self.place()
                 out(*inside)
 
-    @property
-    def _lanes(self) -> str:
-        """Columns that are walked together: of several elements where few rows lie side by side."""
-        return "lanes" if self.kernel.cpu.groups > 1 else "COLUMNS"
+    def _each_lane(self) -> AbstractContextManager[object]:
+        """A loop over columns that are walked together: of several elements where few rows lie side by side."""
+        out = self.kernel.out
+        return out.block("for m in range(lanes):") if self.kernel.cpu.groups > 1 else each_column(out)
 
     def _repeat(self, folds: Sequence[Fold], inside: Sequence[Statement]) -> None:
         """What differs from column to column alone, for every element of a group."""
         own = {local(name) for f in folds for name in f.names}
-        cells = [e for s in inside for root in expressions(s) for e in ast.walk(root) if isinstance(e, ast.Subscript)]
-        tables = [text(cell.value) for cell in cells if text(cell.slice) == "m"]
-        shared = [name for name in dict.fromkeys(tables) if name not in own]
+        read = [e.id for s in inside for root in expressions(s) for e in ast.walk(root) if isinstance(e, ast.Name)]
+        shared = [name for name in dict.fromkeys(read) if name in self.kernel.per_column and name not in own]
         out = self.kernel.out
         if not shared or self.kernel.cpu.groups == 1:
             return
@@ -283,7 +286,7 @@ class CpuColumnPrinter(ColumnPrinter):
             self.fetched.add(leaf)
             line = LINE // STORAGE[kernel.access.operands[name].dtype]
             kernel.out(f"ahead = COLUMNS if first + k + {AHEAD + each} <= length else 0")
-            with kernel.out.block(f"for m in range(0, ahead, {line}):"):
+            with kernel.out.block(f"for m in range(0, ahead, {line}):", Role.AHEAD):
                 self.place()
                 for u in range(each):
                     index = elements.index_of(name, leaf.attr.axes, f"(first + k + {AHEAD + u})")
@@ -294,7 +297,8 @@ class CpuColumnPrinter(ColumnPrinter):
         self.array(f.names[0], self._kind(f.names[0]))
         if isinstance(f.op, Position):
             out(f"{names[1]}_spot = cuda.local.array(COLUMNS, {DTYPES[self._spot()]})")
-        with out.block(f"for m in range({self._lanes}):"):
+            kernel.per_column.add(f"{names[1]}_spot")
+        with self._each_lane():
             out(f"{names[0]}[m] = {kernel.folding.identities(f)[0]}")
             if isinstance(f.op, Position):
                 out(f"{names[1]}_spot[m] = {self._spot()}(0)")
@@ -306,7 +310,7 @@ class CpuColumnPrinter(ColumnPrinter):
     def _places(self, f: Fold) -> None:
         name, out = local(f.names[1]), self.kernel.out
         self.array(f.names[1], "i")
-        with out.block("for m in range(COLUMNS):"):
+        with each_column(out):
             out(f"{name}[m] = first + i64({name}_spot[m])")
 
     def told_scope(self, told: list[Node], nodes: list[Node]) -> Scalars:
@@ -445,7 +449,7 @@ class CpuColumnRows(ColumnRows):
             with printer._each_element():
                 printer.fetch(nodes)
                 inner = printer.told_scope(told, nodes)
-                with out.block("for m in range(COLUMNS):"):
+                with each_column(out):
                     printer.place()
                     inner.announce(nodes)
                     for result, node in zip(results, nodes, strict=True):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, state
 from redalg.graph.operators import Extremum, Position, TopK
+from redalg.kernels.code.roles import Role
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
 from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
@@ -36,7 +37,7 @@ class CpuElements(Elements):
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = (), where: str = "count") -> Iterator[None]:
         out = self.kernel.out
-        with out.block(f"for k in range({where}):"):
+        with out.block(f"for k in range({where}):", Role.ELEMENTS if where == "count" else None):
             if position:
                 out("at = first + k")
             self.places_along(axes if position else ())
@@ -54,10 +55,10 @@ class CpuElements(Elements):
             self.stop = "stop"
         else:
             out("first = i64(0)")
-        with out.block(f"while first < {self.stop}:"):
+        with out.block(f"while first < {self.stop}:", Role.TILES):
             out(f"count = min(TILE, {self.stop} - first)")
             yield
-            out("first += TILE")
+            out("first += TILE", role=Role.NEXT_TILE)
             if then is not None:
                 then()
 

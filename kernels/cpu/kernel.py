@@ -44,14 +44,12 @@ from redalg.source.builder import Builder
 from redalg.source.names import axis_name, result_name
 from redalg.source.render import text
 from redalg.source.statements import (
-    Assign,
     Block,
     Expression,
-    For,
     Function,
-    If,
     Statement,
-    While,
+    Table,
+    changed,
     expression,
     mapped,
     parameters,
@@ -136,6 +134,7 @@ class CpuKernel(Kernel):
 
     def __init__(self, program: Program, schedule: CpuSchedule, layout: Layout, stage: Stage, prints: Prints) -> None:
         self.cpu, self.stage = schedule, stage
+        self.per_column: set[str] = set()  # arrays with an entry for every column
         resident = schedule.resident and not schedule.split and not program.columns
         super().__init__(program, Schedule(threads=1, rows=1, vector=1, tile=TILE, resident=resident), layout)
         self.watching = Watching(self)
@@ -278,27 +277,18 @@ class _Hoisted:
 
     def block(self, block: Block) -> Block:
         """What remains inside the loop over rows."""
-        return mapped(tuple(s for s in map(self._inside, block) if s is not None), _alone)
+        return mapped(changed(block, self._taken), _alone)
 
-    def _inside(self, s: Statement) -> Statement | None:
-        if isinstance(s, For | While | If):
-            body = tuple(x for x in map(self._inside, s.body) if x is not None)
-            if isinstance(s, If):
-                return replace(s, body=body, orelse=tuple(x for x in map(self._inside, s.orelse) if x is not None))
-            return replace(s, body=body)
-        return None if isinstance(s, Assign) and self._taken(s) else s
-
-    def _taken(self, s: Assign) -> bool:
-        """Whether a statement makes a buffer, which is made elsewhere then."""
-        if not (isinstance(s.value, ast.Call) and text(s.value.func) == "cuda.local.array"):
-            return False
-        name, (size, dtype) = text(s.targets[0]), map(text, s.value.args)
+    def _taken(self, s: Statement) -> Block:
+        """Nothing for a statement that makes a buffer, which is made elsewhere then."""
+        if not isinstance(s, Table):
+            return (s,)
+        size = text(s.size)
         size = self.columns if size == "COLUMNS" else size
-        small = size not in self.large and "*" not in size
-        kind = dtype.removeprefix("np.").strip("_")
-        self.buffers[name] = f"{name} = {'stack' if small else 'heap'}_{kind}({size})"
-        self.heap += [] if small or name in self.heap else [name]
-        return True
+        small = size not in self.large and not isinstance(s.size, ast.BinOp)
+        self.buffers[s.name] = f"{s.name} = {'stack' if small else 'heap'}_{s.dtype}({size})"
+        self.heap += [] if small or s.name in self.heap else [s.name]
+        return ()
 
 
 def _alone(e: Expression) -> Expression:

@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from string import Template
 from typing import Any, cast
 
 from redalg.kernels.cpu.build import loaded_text
@@ -29,7 +30,8 @@ FEW = 8  # workers that are told where to run
 SPINS = 4000  # looks at the number, with a pause between two: 0.1 to 0.2 ms
 LINE = 64  # bytes
 PART = 16  # lines before the parts of workers
-X86, ARM = "@llvm.x86.sse2.pause()", "@llvm.aarch64.hint(i32 1)"  # say that this is a loop that waits
+# Say that this is a loop that waits: what is called, and with what.
+X86, ARM = ("@llvm.x86.sse2.pause", "", ""), ("@llvm.aarch64.hint", "i32", "i32 1")
 PAUSE = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 
 # The state of a pool in lines: 0 number of the job, 1 whether it is open, 2 workers that have joined, 3 sleepers, 4
@@ -48,7 +50,7 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
-declare void DECLARED
+declare void ${DECLARED}
 
 ; all stages of a job for rows low to high: row by row, so that what is read again is still in the caches, or at once
 define i32 @redalg_range(ptr %job, ptr %args, i64 %low, i64 %high) {
@@ -114,7 +116,7 @@ part:
   %known = phi i32 [ 0, %entry ], [ %status, %taken ]
   %sum = add i64 %w, %k
   %v = urem i64 %sum, %workers
-  %line = add i64 %v, PART
+  %line = add i64 %v, ${PART}
   %offset = mul i64 %line, 64
   %next = getelementptr i8, ptr %state, i64 %offset
   %first = mul i64 %v, %per
@@ -166,9 +168,9 @@ look:
   %changed = icmp ne i64 %spun, %seen
   br i1 %changed, label %join, label %again
 again:
-  call void PAUSE
+  call void ${PAUSE}
   %spins.next = add i64 %spins, 1
-  %on = icmp slt i64 %spins.next, SPINS
+  %on = icmp slt i64 %spins.next, ${SPINS}
   br i1 %on, label %look, label %park
 park:
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
@@ -218,7 +220,7 @@ each:
   %more = icmp slt i64 %w, %workers
   br i1 %more, label %make, label %done
 make:
-  %n = add i64 %w, PART
+  %n = add i64 %w, ${PART}
   %offset = mul i64 %n, 64
   %line = getelementptr i8, ptr %state, i64 %offset
   %w.at = getelementptr i64, ptr %line, i64 1
@@ -265,7 +267,7 @@ each:
   %more = icmp slt i64 %w, %workers
   br i1 %more, label %join, label %done
 join:
-  %n = add i64 %w, PART
+  %n = add i64 %w, ${PART}
   %offset = mul i64 %n, 64
   %line = getelementptr i8, ptr %state, i64 %offset
   %thread.at = getelementptr i64, ptr %line, i64 3
@@ -303,7 +305,7 @@ fill:
   br label %parts
 parts:
   %v = phi i64 [ 0, %fill ], [ %v.next, %parts ]
-  %n = add i64 %v, PART
+  %n = add i64 %v, ${PART}
   %offset = mul i64 %n, 64
   %next = getelementptr i8, ptr %state, i64 %offset
   store i64 0, ptr %next
@@ -325,9 +327,9 @@ wait:
   %over = icmp eq i64 %joined, 0
   br i1 %over, label %done, label %pause
 pause:
-  call void PAUSE
+  call void ${PAUSE}
   %spins.next = add i64 %spins, 1
-  %long = icmp sgt i64 %spins.next, SPINS
+  %long = icmp sgt i64 %spins.next, ${SPINS}
   br i1 %long, label %yield, label %rest
 yield:
   %yielded = call i32 @sched_yield()
@@ -351,7 +353,7 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 define internal void @apart(ptr %state, i64 %workers) {
 entry:
   %mask = alloca [16 x i64]
-  %few = icmp sle i64 %workers, FEW
+  %few = icmp sle i64 %workers, ${FEW}
   br i1 %few, label %ask, label %done
 ask:
   %cpu.small = call i32 @sched_getcpu()
@@ -387,7 +389,7 @@ each:
   %more = icmp slt i64 %w, %workers
   br i1 %more, label %set, label %done
 set:
-  %n = add i64 %w, PART
+  %n = add i64 %w, ${PART}
   %offset = mul i64 %n, 64
   %line = getelementptr i8, ptr %state, i64 %offset
   %thread.at = getelementptr i64, ptr %line, i64 3
@@ -414,18 +416,10 @@ def available() -> bool:
 @lru_cache(maxsize=1)
 def _native() -> dict[str, int]:
     """Where the functions of the text lie."""
-    pause = PAUSE[os.uname().machine.lower()]
-    constants = {
-        "PAUSE": pause,
-        "DECLARED": pause.replace(" 1", ""),
-        "PART": str(PART),
-        "SPINS": str(SPINS),
-        "FEW": str(FEW),
-    }
-    text = TEXT + (ELSEWHERE if sys.platform == "linux" else ANYWHERE)
-    for name, value in constants.items():
-        text = text.replace(name, value)
-    return loaded_text(text, NAMES)
+    pause, takes, given = PAUSE[os.uname().machine.lower()]
+    text = Template(TEXT + (ELSEWHERE if sys.platform == "linux" else ANYWHERE))
+    words = {"PAUSE": f"{pause}({given})", "DECLARED": f"{pause}({takes})", "PART": PART, "SPINS": SPINS, "FEW": FEW}
+    return loaded_text(text.substitute(words), NAMES)
 
 
 class Job:

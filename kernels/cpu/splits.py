@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node
+from redalg.kernels.code.roles import each_column
 from redalg.kernels.ir.program import Param, Pass
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.group import Group
@@ -109,7 +110,7 @@ class Tables:
         if count is None:
             self.out(f"store_{dtype}({table}, {at}, {name})")
             return
-        with self.out.block(f"for m in range({'COLUMNS' if columnar else count}):"):
+        with each_column(self.out) if columnar else self.out.block(f"for m in range({count}):"):
             self.out(f"store_{dtype}({table}, {at} * {count} + m, {name}[m])")
 
     def load(
@@ -121,7 +122,9 @@ class Tables:
             return
         size = "COLUMNS" if columnar else count
         self.out(f"{name}{end} = cuda.local.array({size}, {DTYPE.get(kind, self.kernel.elements.real)})")
-        with self.out.block(f"for m in range({size}):"):
+        if columnar:
+            self.kernel.per_column.add(f"{name}{end}")
+        with each_column(self.out) if columnar else self.out.block(f"for m in range({count}):"):
             self.out(f"{name}{end}[m] = load_{dtype}({table}, {at} * {count} + m)")
 
     # --- states and exports ------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ reordering and contraction of float operations where the decorator allows them. 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,7 +47,7 @@ LONG = 128  # turns from which on a sum is worth adding up twice: over whole vec
 PART = 16  # turns that are masked together where nothing is carried from one to the next
 MASKED, TOGETHER = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count"
 WIDTH = "llvm.loop.vectorize.width"  # turns of a vector
-NOT_UNROLLED, LOOP = "llvm.loop.unroll.disable", "loop"
+NOT_UNROLLED = "llvm.loop.unroll.disable"
 RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
 
@@ -190,9 +189,7 @@ def translated(
             for name in names:
                 made = ir.Function(module, ir.FunctionType(STATUS, [I64.as_pointer(), I64, I64]), symbol_of(name))
                 _Translation(text, made, wanted, masks).whole(text.functions[name], kinds)
-            return re.sub(
-                rf'!(\d+) = !{{ !"{LOOP} \d+"', r"!\1 = distinct !{ !\1", str(module)
-            )  # a loop has a node of its own
+            return str(module)
         except TwoKinds as found:
             if wanted.get(found.where) == found.kind:
                 raise Untranslated(str(found)) from found
@@ -204,6 +201,13 @@ def _flags(function: ast.FunctionDef) -> tuple[str, ...]:
         k.value for d in function.decorator_list if isinstance(d, ast.Call) for k in d.keywords if k.arg == "fastmath"
     ]
     return tuple(sorted(flag for value in given for flag in ast.literal_eval(value) or ()))
+
+
+class _OwnNode(ir.values.MDValue):
+    """What is wished of one loop: a node that begins with itself, so that no other is the same."""
+
+    def descr(self, buf: list[str]) -> None:
+        buf.append(f"distinct !{{ {', '.join(node.get_reference() for node in (self, *self.operands))} }}\n")
 
 
 class _Translation:
@@ -450,8 +454,7 @@ class _Translation:
         if wishes:
             words = [[ir.MetaDataString(module, w), *([] if v is None else [v])] for w, v in wishes.items()]
             nodes = [module.add_metadata(pair) for pair in words]
-            own = module.add_metadata([ir.MetaDataString(module, f"{LOOP} {len(module.metadata)}"), *nodes])
-            latch.set_metadata("llvm.loop", own)
+            latch.set_metadata("llvm.loop", _OwnNode(module, nodes, str(len(module.metadata))))
         b.position_at_end(after)
 
     def unnamed(self, b: Any, value: Any) -> Any:

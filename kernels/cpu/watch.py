@@ -9,10 +9,11 @@ to be written in such rows (`HELD`), so that their elements are still there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redalg.kernels.code.roles import each_column
 from redalg.kernels.ir.program import Param, Part, Pass, Watch
 from redalg.kernels.rows.watch import BELOW, Range, bits
 
@@ -110,26 +111,29 @@ class Watching(Range):
     def _each_row(self) -> Iterator[str]:
         """Every row there is; where its mark lies."""
         across = self.kernel.cpu.across
-        with self.out.block("for m in range(COLUMNS):" if across else None):
+        with self._each(bool(across), None):
             yield f"{self._row} + origin + m" if across else "row"
 
     def _ask(self, seen: list[tuple[Watch, Part]], names: dict[str, str]) -> None:
         """Whether all that is looked at is inside: single values, those along columns, and the entries of lists."""
-        tests: dict[str, list[str]] = {"": []}
+        tests: dict[tuple[bool, int | None], list[str]] = {(False, None): []}
         for w, part in seen:
-            over = "COLUMNS" if part.axes else f"{part.top or ''}"
-            tests.setdefault(over, []).append(self.inside(w, part, names))
-        self.out(f"inside = {' & '.join(tests.pop('')) or True}")
-        for over, asked in tests.items():
-            with self.out.block(f"for m in range({over}):"):
+            entries = (True, None) if part.axes else (False, part.top)
+            tests.setdefault(entries, []).append(self.inside(w, part, names))
+        self.out(f"inside = {' & '.join(tests.pop((False, None))) or True}")
+        for entries, asked in tests.items():
+            with self._each(*entries):
                 self.out(f"inside = inside & {' & '.join(asked)}")
+
+    def _each(self, columnar: bool, top: int | None) -> AbstractContextManager[object]:
+        """A loop over columns or over the entries of a list, where there are any."""
+        return each_column(self.out) if columnar else self.out.block(f"for m in range({top}):" if top else None)
 
     def _mark(self, seen: list[tuple[Watch, Part]], names: dict[str, str], at: str) -> None:
         out, kinds = self.out, bits(self.program)
         out(f"mark = load_uint8(marks, {at})")
         for w, part in seen:
-            inner = "COLUMNS" if part.axes and not self.kernel.cpu.across else part.top
-            with out.block(f"for m in range({inner}):" if inner else None):
+            with self._each(bool(part.axes) and not self.kernel.cpu.across, part.top):
                 if w.above:
                     with out.block(f"if not {self.finite(w, part, names)}:"):
                         out(f"mark = mark | {kinds[w.reads]}")

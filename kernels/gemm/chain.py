@@ -15,8 +15,8 @@ Names of the second product that depend on its shape end in ``_2``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -27,13 +27,12 @@ from redalg.kernels.ir.program import Module, Param
 from redalg.kernels.tile.level.grid import DONE, Count, Reset, Writer, Written
 from redalg.kernels.tile.level.program import TileProgram
 from redalg.kernels.tile.printer import TilePrinter
-from redalg.source.builder import Builder
-from redalg.source.statements import Statement
+from redalg.source.statements import renamed
 
 COUNTERS = Param("counters", "finished", "int32", size=2)  # blocks that have ended the first product; that wait no more
-OWN = re.compile(
-    r"\b(multiply|multiply_add|sums_wait_[01]|load_left_tile|load_right_tile|COLUMNS|CHUNKS|OWN_CHUNKS|GROUP|S\d*|"
-    r"tiles|down|over|all_rows)\b"
+OWN = (  # names of a product that depend on its shape, beside those of its sums
+    *"multiply multiply_add sums_wait_0 sums_wait_1 load_left_tile load_right_tile COLUMNS CHUNKS OWN_CHUNKS".split(),
+    *"GROUP tiles down over all_rows".split(),
 )
 
 
@@ -50,23 +49,6 @@ class Chained:
         """Blocks meet when they have written what lies between."""
         late = dict.fromkeys(between, Writer.PRODUCT)
         return cls(replace(first, counted=tuple(between)), replace(second, late=late), between)
-
-
-def renamed(text: str) -> str:
-    return OWN.sub(r"\1_2", text)
-
-
-class _Second(Builder):
-    """Says of the second product what it is given, with names of its own, in another builder."""
-
-    def __init__(self, out: Builder) -> None:
-        self.out, self.comment = out, out.comment  # type: ignore[method-assign]
-
-    def __call__(self, *lines: str | Statement) -> None:
-        self.out(*(renamed(line) if isinstance(line, str) else line for line in lines))
-
-    def block(self, head: str | None):  # type: ignore[no-untyped-def]
-        return self.out.block(head and renamed(head))
 
 
 class _Meeting(GemmKernel):
@@ -98,7 +80,8 @@ class ChainKernel(TilePrinter):
         super().__init__(made.second.program)
         self.made, self.tiles = made, tiles
         self.first, self.second = _Meeting(made.first, tiles), _Meeting(made.second, tiles.behind)
-        self.first.out, self.second.out, self.second.first_map = self.out, _Second(self.out), len(made.first.maps)
+        self.first.out = self.second.out = self.out
+        self.second.first_map = len(made.first.maps)
 
     def module(self) -> Module:
         out = self.out
@@ -117,8 +100,9 @@ class ChainKernel(TilePrinter):
                 self._begin(self.first)
                 self.first.filled()
                 self._begin(self.second)
-                self.second.filled()
-                self.second.last()
+                with self._with_second_names():
+                    self.second.filled()
+                    self.second.last()
         with out.block("else:"):
             self.first.consumer_head("counted from 0")
             out("stage = 0", "phase = 0")
@@ -126,8 +110,22 @@ class ChainKernel(TilePrinter):
             self.first.compute()
             self.first.consume(self.tiles.bodies[DONE])
             self._begin(self.second)
-            self.second.compute()
+            with self._with_second_names():
+                self.second.compute()
         return module_of(self, self.made.second.plan)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What the second product's own names are."""
+        return {name: f"{name}_2" for name in (*OWN, *self.second.sums)}
+
+    @contextmanager
+    def _with_second_names(self) -> Iterator[None]:
+        """What is said inside, of the second product, has names of its own."""
+        with self.out.block(None) as here:
+            before = len(here)
+            yield
+            here[before:] = renamed(tuple(here[before:]), self._names)
 
     def _begin(self, kernel: GemmKernel) -> None:
         """Where operands of a product lie in a stage, its piece of the terms, and what counts its partial sums."""
@@ -145,10 +143,11 @@ class ChainKernel(TilePrinter):
 
     def params(self) -> dict[str, Param]:
         found: dict[str, Param] = {COUNTERS.name: COUNTERS}
-        for kernel, given in ((self.first, str), (self.second, renamed)):
+        for kernel, names in ((self.first, dict[str, str]()), (self.second, self._names)):
             for text, x in kernel.params().items():
                 own, param = self._param(kernel, text, x)
-                found.setdefault(given(own), Param("fixed", given(x.name), x.dtype) if x.role == "fixed" else param)
+                fixed = Param("fixed", names.get(x.name, x.name), x.dtype) if x.role == "fixed" else param
+                found.setdefault(names.get(own, own), fixed)
         return found
 
     def _param(self, kernel: GemmKernel, text: str, x: Param) -> tuple[str, Param]:
@@ -165,9 +164,11 @@ class ChainKernel(TilePrinter):
         return {f"{n} {d}": s for n, strides in self.made.between.items() for d, s in enumerate(strides)}
 
     def makers(self) -> dict[str, str]:
-        second = {renamed(n): text for n, text in self.second.makers().items() if OWN.fullmatch(n)}
+        names = self._names
+        second = {names[n]: text for n, text in self.second.makers().items() if n in names}
         return {**self.first.makers(), **second}
 
     def constants(self) -> dict[str, object]:
-        second = {renamed(n): x for n, x in self.second.constants().items() if OWN.fullmatch(n)}
+        names = self._names
+        second = {names[n]: x for n, x in self.second.constants().items() if n in names}
         return self.first.constants() | second

@@ -14,18 +14,21 @@ from dataclasses import dataclass, replace
 
 from redalg.kernels.code.dead_code import called, eliminated
 from redalg.kernels.gemm import comments
-from redalg.kernels.ir.program import STORAGE, Param, Program
+from redalg.kernels.ir.program import Param, Program
 from redalg.kernels.ir.schedule import Layout, Schedule
-from redalg.kernels.rows.comments import memory
+from redalg.kernels.rows.comments import memory, shared_bytes
 from redalg.kernels.rows.kernel import Kernel, read
 from redalg.source.builder import Builder, said
 from redalg.source.names import operand_name
 from redalg.source.render import text
 from redalg.source.statements import (
+    Block,
     Expression,
     Function,
+    Statement,
+    Table,
+    changed,
     expression,
-    expressions,
     mapped,
     parameters,
     reads,
@@ -36,7 +39,6 @@ from redalg.source.statements import (
 PARTS = 4  # finished rows are counted in so many steps: tiles of the first need not wait for the last
 GROUP = 128  # threads of a warpgroup
 COUNTERS = Param("counters", "finished", "int32", size=PARTS + 1)  # the last one counts blocks that wait no more
-TABLE = "cuda.shared.array"
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,11 @@ class Prologue(Kernel):
         params = read(params, reads(made.body))
         made = replace(made, parameters=parameters(["warpgroup", "finished", "row_groups", *params]))
         found = (*called(self.functions, reads([made])).values(), made)
-        *inner, made = (f for f in mapped(found, self._of_warpgroup) if isinstance(f, Function))
+        *inner, made = map(self._of_warpgroup, found)
         about = said(*comments.prologue(self.warpgroups, PARTS), *memory(made.body, 0))
         return (*inner, replace(made, body=(*about, *made.body))), list(params.values())
 
-    def _of_warpgroup(self, e: Expression) -> Expression:
+    def _of_warpgroup(self, f: Function) -> Function:
         """What is said of a block, said of one of the warpgroups of a block."""
         replaced = {
             "ROWS": "PROLOGUE_ROWS",
@@ -107,22 +109,26 @@ class Prologue(Kernel):
         def rule(node: Expression) -> Expression | None:
             if not isinstance(node, ast.Name | ast.Attribute | ast.Call):
                 return None
-            said = text(node)
-            if said in replaced:
-                return expression(replaced[said])
-            table = isinstance(node, ast.Call) and said.startswith(TABLE) and isinstance(node.args[0], ast.Constant)
-            if not table:
-                return None
-            size, kind = map(text, node.args)  # type: ignore[union-attr]
-            return expression(f"{TABLE}(({self.warpgroups}, {size}), {kind})[warpgroup]")
+            found = replaced.get(text(node))
+            return None if found is None else expression(found)
 
-        return rewritten(e, rule)
+        def apart(s: Statement) -> Block:
+            """A table of a block, as one of a table for every warpgroup."""
+            if not (isinstance(s, Table) and s.shared and isinstance(s.size, ast.Constant)):
+                return (s,)
+            size, kind = map(text, s.call.args)
+            value = expression(f"{text(s.call.func)}(({self.warpgroups}, {size}), {kind})[warpgroup]")
+            return (replace(s, value=value),)
+
+        (made,) = changed(mapped((f,), lambda e: rewritten(e, rule)), apart)
+        assert isinstance(made, Function)
+        return made
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory for the tables of all warpgroups, at most: each may start at a multiple of 16."""
-        sizes = (_bytes(n) for s in walk(self.device_functions) for e in expressions(s) for n in ast.walk(e))
-        return sum(-(-size // 16) * 16 for size in sizes)
+        tables = (s for s in walk(self.device_functions) if isinstance(s, Table))
+        return sum(-(-shared_bytes(s) // 16) * 16 for s in tables)
 
     # --- in the product's kernel -------------------------------------------------------------------------------------
 
@@ -146,11 +152,3 @@ class Prologue(Kernel):
         """The numbers behind the arguments that are the same in every call."""
         pitches = {f"{n} {d}": step for n, steps in self.made.pitches.items() for d, step in enumerate(steps)}
         return {**pitches, "row_groups": self.made.groups}
-
-
-def _bytes(node: ast.AST) -> int:
-    """Of a table for every warpgroup; 0 for another expression."""
-    if not (isinstance(node, ast.Call) and text(node.func) == TABLE and isinstance(node.args[0], ast.Tuple)):
-        return 0
-    warpgroups, count = (int(text(n)) for n in node.args[0].elts)
-    return warpgroups * count * STORAGE[text(node.args[1]).removeprefix("np.").rstrip("_")]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from redalg.errors import RedalgError
 from redalg.graph.node import Node, walk
 from redalg.graph.operators import Average, Binary, NumberExtremum
+from redalg.kernels.code.roles import each_column
 from redalg.kernels.code.scalars import strength
 from redalg.kernels.code.text import conjunction, joined, literal
 from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step, step_nodes
@@ -84,7 +85,7 @@ class ColumnPrinter(StepPrinter):
         self.scope.announce(nodes)
         self.scope.hoist(nodes, self.columns)
         kernel.flush(self.scope)
-        with out.block("for m in range(COLUMNS):"):
+        with each_column(out):
             self.place()
             inner = self.column_scope()
             inner.announce(nodes)
@@ -275,11 +276,11 @@ class ColumnPrinter(StepPrinter):
         for f in folds:
             kind = self._kind(f.names[0])
             self.array(f.names[0], kind)
-            with out.block("for m in range(COLUMNS):"):
+            with each_column(out):
                 out(f"{local(f.names[0])}[m] = {kernel.folding.identities(f)[0]}")
         with self._each_element():
             inner = self.told_scope(told, [b for f in folds for b in f.bodies])
-            with out.block("for m in range(COLUMNS):"):
+            with each_column(out):
                 self.place()
                 self._add(folds, inner)
 
@@ -402,7 +403,7 @@ class ColumnRows:
             for part in (x for x in p.parts if not x.axes):
                 out(f"store_{merge._storage(part.kind)}({tables[part.name]}, row * SPLIT + split, {local(part.name)})")
         for part in (x for x in p.parts if x.axes):
-            with out.block("for m in range(COLUMNS):"):
+            with each_column(out):
                 at = f"(row * SPLIT + split) * {held} + t + m * THREADS"
                 out(f"store_{merge._storage(part.kind)}({tables[part.name]}, {at}, {local(part.name)}[m])")
         merge._last(kernel.group.scratch("counter", "uint32", 1))
@@ -416,7 +417,7 @@ class ColumnRows:
                     out(f"{local(part.name)}_b = {load.format('row * SPLIT + other')}")
                     continue
                 self.printer.array(f"{part.name}_b", part.kind)
-                with out.block("for m in range(COLUMNS):"):
+                with each_column(out):
                     at = f"(row * SPLIT + other) * {held} + t + m * THREADS"
                     out(f"{local(part.name + '_b')}[m] = {load.format(at)}")
             self.printer.scope = kernel.row.child()
@@ -431,7 +432,7 @@ class ColumnRows:
             if part.axes:
                 if anew:
                     self.printer.array(part.name, part.kind)
-                with self.out.block("for m in range(COLUMNS):"):
+                with each_column(self.out):
                     self.out(f"{local(part.name)}[m] = {value}")
             else:
                 self.out(f"{local(part.name)} = {self.kernel.group.identity(part)}")
@@ -439,7 +440,7 @@ class ColumnRows:
     def _commit(self, parts: Iterable[Part], end: str) -> None:
         for part in parts:
             if part.axes:
-                with self.out.block("for m in range(COLUMNS):"):
+                with each_column(self.out):
                     self.out(f"{local(part.name)}[m] = {local(part.name + end)}[m]")
             elif not part.top:
                 self.out(f"{local(part.name)} = {local(part.name + end)}")
@@ -477,7 +478,7 @@ class ColumnRows:
             printer._store(told)
             with printer._each_element():
                 inner = printer.told_scope(told, nodes)
-                with out.block("for m in range(COLUMNS):"):
+                with each_column(out):
                     printer.place()
                     inner.announce(nodes)
                     for result, node in zip(results, nodes, strict=True):

@@ -8,19 +8,17 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from math import prod
 from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.ir.schedule import Schedule
 from redalg.source.names import axis_name
 from redalg.source.render import text
-from redalg.source.statements import Assign, Block, expressions, walk
+from redalg.source.statements import Block, Table, expressions, walk
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
-TABLE = "cuda.shared.array"
 BARRIERS = {
     "cuda.syncthreads": "__syncthreads",
     "cuda.syncwarp": "__syncwarp",
@@ -127,11 +125,7 @@ def _through_shared_memory(kernel: Kernel) -> Iterator[str]:
 
 def memory(body: Block, ring: int, what: str = "prefetched") -> Iterator[str]:
     """Tables in shared memory with their bytes, and barriers, as they stand in the kernel."""
-    tables = [
-        (text(s.targets[0]), size)
-        for s in walk(body)
-        if isinstance(s, Assign) and (size := max(map(_bytes, ast.walk(s.value)), default=0))
-    ]
+    tables = [(s.name, size) for s in walk(body) if isinstance(s, Table) and (size := shared_bytes(s))]
     total = ring + sum(size for _, size in tables)
     parts = [f"{ring} of {what} rows"] * bool(ring) + [f"{name} {size}" for name, size in tables]
     listed = ", ".join(parts)
@@ -143,10 +137,6 @@ def memory(body: Block, ring: int, what: str = "prefetched") -> Iterator[str]:
         yield f"Barriers: {', '.join(places)}."
 
 
-def _bytes(node: ast.AST) -> int:
-    """Bytes of a table; 0 for another expression."""
-    if not (isinstance(node, ast.Call) and text(node.func) == TABLE):
-        return 0
-    shape = ast.literal_eval(node.args[0]) if isinstance(node.args[0], ast.Constant | ast.Tuple) else 0
-    each = STORAGE[text(node.args[1]).removeprefix("np.").rstrip("_")]
-    return each * (prod(shape) if isinstance(shape, tuple) else int(shape))
+def shared_bytes(table: Table) -> int:
+    """Bytes of shared memory that a table takes."""
+    return STORAGE[table.dtype] * table.entries if table.shared else 0

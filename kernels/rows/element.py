@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, walk
+from redalg.kernels.code.roles import Role
 from redalg.kernels.code.text import conjunction
 from redalg.kernels.code.whole import in_two
 from redalg.kernels.ir.program import Loop, Result, Step, step_nodes
@@ -54,7 +55,9 @@ class Elements:
         self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
         self.result_bases: dict[tuple[str, tuple[str, ...]], str] = {}
         self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
-        self.parts_of: dict[Node, str] = {}  # element leaves of which few vectors are held: entry c of the one in hand
+        self.parts_of: dict[
+            Node, tuple[str, str]
+        ] = {}  # of element leaves few vectors are held: where, from which entry
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
@@ -86,7 +89,7 @@ class Elements:
         if node in self.tiles_of:
             return f"{self.tiles_of[node]}[k]"
         if node in self.parts_of:
-            return self.parts_of[node]
+            return _entry(*self.parts_of[node], "c")
         if node.op == "tensor":
             return self.read(node, "at")
         return self.row_leaf(node)
@@ -252,7 +255,7 @@ class Elements:
         self.bounds.left = s.resident and s.vector == 1 and not (s.exact or s.staged or s.peel)
         self.bounds.empty = self.bounds.left
         if self._counts_left:
-            self.kernel.out(f"left = i32({self.stop} - first)")
+            self.kernel.out(f"left = i32({self.stop} - first)", role=Role.LEFT)
 
     @property
     def _counts_left(self) -> bool:
@@ -346,11 +349,11 @@ class Elements:
             yield
             return
         with self.kernel.out.apart() as said:
-            self.kernel.out(f"left = i32({self.stop} - first)")
+            self.kernel.out(f"left = i32({self.stop} - first)", role=Role.LEFT)
             self.bounds.left = True
             yield
             self.bounds.left = False
-        self.kernel.out(*in_two(said, self.stop, whole))
+        self.kernel.out(*in_two(said, whole))
 
     @contextmanager
     def in_step(self, backwards: bool) -> Iterator[None]:
@@ -594,7 +597,7 @@ class Elements:
         for leaf in leaves:
             name = f"{self.access.array_names[leaf.attr.name]}_part"
             name += f"{sum(x.attr.name == leaf.attr.name for x in self.parts_of) or ''}"
-            self.parts_of[leaf] = f"{name}[{f'{self.kernel.schedule.vector} * u + ' if together > 1 else ''}c]"
+            self.parts_of[leaf] = name, f"{self.kernel.schedule.vector} * u" if together > 1 else ""
             dtype = DTYPE.get(self.kernel.kinds.of(leaf), self.real)
             self.kernel.out(f"{name} = cuda.local.array({together * self.kernel.schedule.vector}, {dtype})")
 
@@ -602,8 +605,7 @@ class Elements:
         """Load one vector of every leaf."""
         width = self.kernel.schedule.vector
         for leaf in leaves:
-            part = self.parts_of[leaf]
-            entries = ", ".join(part.replace("c]", f"{c}]").replace(" + 0]", "]") for c in range(width))
+            entries = ", ".join(_entry(*self.parts_of[leaf], str(c) if c else "") for c in range(width))
             self.kernel.out(f"{entries} = {self._vector_of(leaf)}")
 
     def _vector_of(self, leaf: Node) -> str:
@@ -665,10 +667,10 @@ class Elements:
             out(*([f"k = {self.in_portion} + u"] if self.in_portion else []))
             step = f"k * {self.stride}" if self.stride > 1 else "k"
             if position or not (s.exact or self._counts_left):
-                out(f"at = {self._place(step, clamped)}")
+                out(f"at = {self._place(step, clamped)}", role=Role.PLACE)
             bound = f"{step} < left" if self._counts_left else f"at < {self.stop}"
             free = clamped or self.bounds.whole or s.exact
-            with out.block(None if free else f"if {bound}:"):
+            with out.block(None if free else f"if {bound}:", Role.INSIDE):
                 self.places_along(axes if position else ())
                 yield
 
@@ -741,6 +743,11 @@ class Elements:
         name = self.tiles_of[node] = self.value_name(len(self.stored) + 1, node)
         self.stored.add(node)
         return f"{name}[k]"
+
+
+def _entry(table: str, start: str, c: str) -> str:
+    """An entry of a table, counted from one of them."""
+    return f"{table}[{' + '.join(x for x in (start, c) if x) or '0'}]"
 
 
 def shared_row(kernel: Kernel, length: str) -> str:

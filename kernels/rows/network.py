@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from redalg.kernels.code.roles import Role
 from redalg.kernels.ir.kinds import short_keys
 from redalg.kernels.ir.program import Fold
 from redalg.kernels.rows.access import tensor_leaves
@@ -99,7 +100,7 @@ class Network:
         if k >= s.tile:
             return
         out(f"k = {k}", f"at = first + {k // s.vector * elements.stride + k % s.vector}")
-        with out.block(None if s.exact else f"if at < {elements.stop}:"):
+        with out.block(None if s.exact else f"if at < {elements.stop}:", Role.INSIDE):
             elements.places_along({a for leaf in tensor_leaves([self.fold.bodies[0]]) for a in leaf.axes})
             inner = kernel.folding.element_scope(self.scope)
             inner.announce([self.fold.bodies[0]])

@@ -275,7 +275,7 @@ class Results:
                 values = [f"{self.access.result_names[r.name]}_part[{c}]" for c in range(kernel.schedule.vector)]
                 base = elements.result_base(r)
                 out(self.access.store(r, f"{base} + j" if base else "j", values))
-        parts = {text.partition("[")[0]: leaf for leaf, text in elements.parts_of.items()}
+        parts = {table: leaf for leaf, (table, _) in elements.parts_of.items()}
         elements.parts_of = {}
         kernel.peel.repeat(axes if position else (), lambda said: self._singly(said, wide, parts))
 

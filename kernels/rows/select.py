@@ -134,7 +134,7 @@ class Selection:
         elements.places_along({a for n in tensor_leaves([self.body]) for a in n.axes})
         inner = self.kernel.folding.element_scope(self.scope)
         inner.leaf = self._reread
-        inner.known = {n: name for n, name in inner.known.items() if not name.endswith("[k]")}
+        inner.known = {n: name for n, name in inner.known.items() if n not in elements.tiles_of}
         value = inner.atom(self.body, "f")
         self.kernel.flush(inner)
         return value

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.kernels.code.coarsen import SIDE
+from redalg.kernels.code.roles import Role
 from redalg.kernels.code.text import conjunction
 from redalg.kernels.code.whole import in_two
 from redalg.kernels.ir.program import STORAGE, Result
@@ -170,11 +171,11 @@ class Turn:
                 with out.apart() as said:
                     for moving in (self._taken, self._left):
                         with out.block(f"for u in range({TOGETHER}):"):
-                            out(f"at = to + u * {each}")
-                            with out.block(f"if at < {stop}:"):
+                            out(f"at = to + u * {each}", role=Role.PLACE)
+                            with out.block(f"if at < {stop}:", Role.INSIDE):
                                 for r in results:
                                     moving(r)
-                out(*in_two(said, stop, f"to + {(TOGETHER - 1) * each} < {stop}"))
+                out(*in_two(said, f"to + {(TOGETHER - 1) * each} < {stop}"))
 
     def _part(self, r: Result) -> str:
         return f"{self.kernel.access.result_names[r.name]}_part"

@@ -20,7 +20,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from enum import Enum
+from functools import cached_property, lru_cache
 
 from redalg.source.breaking import INDENT, WIDTH
 from redalg.source.statements import (
@@ -43,9 +44,17 @@ class Builder:
     def __init__(self) -> None:
         self._open: list[list[Statement]] = [[]]
 
-    def __call__(self, *lines: str | Statement) -> None:
-        """Statements, or lines that say some; lines of a block follow the line that opens it."""
+    def __call__(self, *lines: str | Statement, role: Enum | None = None) -> None:
+        """Statements, or lines that say some; lines of a block follow the line that opens it.
+
+        `role`: what the one statement of one line is for.
+        """
         here, said = self._open[-1], []
+        if role is not None:
+            (line,) = lines
+            assert isinstance(line, str)
+            here += _with_role(line, role)
+            return
         if len(lines) == 1 and isinstance(lines[0], str):
             here += statements(lines[0])
             return
@@ -72,7 +81,7 @@ class Builder:
         self._open[-1] += said(*texts, depth=len(self._open))
 
     @contextmanager
-    def block(self, head: str | None) -> Iterator[list[Statement]]:
+    def block(self, head: str | None, role: Enum | None = None) -> Iterator[list[Statement]]:
         """What is said inside stands under `head`; without a head, where it is. Gives the list that grows."""
         if head is None:
             yield self._open[-1]
@@ -90,7 +99,7 @@ class Builder:
             return
         code, hash_, comment = head.partition("  #")
         (opened,) = statements(f"{code} pass{hash_}{comment}")
-        here.append(replace(opened, body=body))  # type: ignore[call-arg]
+        here.append(replace(opened, body=body, role=role))  # type: ignore[call-arg]
 
     @contextmanager
     def apart(self) -> Iterator[list[Statement]]:
@@ -186,6 +195,11 @@ def said(*texts: str, depth: int = 1) -> Block:
         for text in texts
     )
     return tuple(Comment(line) for lines in wrapped for line in lines)
+
+
+@lru_cache(maxsize=1 << 10)
+def _with_role(line: str, role: Enum) -> Block:
+    return tuple(replace(s, role=role) for s in statements(line))
 
 
 def _read(lines: Sequence[str]) -> Block:

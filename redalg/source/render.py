@@ -35,6 +35,7 @@ from redalg.source.statements import (
     Raise,
     Return,
     Statement,
+    Table,
     While,
     with_names,
 )
@@ -299,6 +300,7 @@ def _import(s: Import, names: Names) -> str:
 
 _HEADS: dict[type[Statement], Callable[[Any, Names], str]] = {
     Assign: _assign,
+    Table: _assign,
     Import: _import,
     Comment: lambda s, names: "",
     Pass: lambda s, names: "pass",

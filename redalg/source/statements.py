@@ -17,8 +17,10 @@ import copy
 import io
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import lru_cache
+from math import prod
 
 from redalg.parsing import parse
 
@@ -27,9 +29,10 @@ Expression = ast.expr
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """What one line says; `comment` is printed behind it."""
+    """What one line says; `comment` is printed behind it. `role`: what it is for, where passes ask."""
 
     comment: str = ""
+    role: Enum | None = field(default=None, kw_only=True)
 
 
 Block = tuple[Statement, ...]
@@ -61,6 +64,46 @@ class Assign(Statement):
     targets: tuple[Expression, ...]
     value: Expression
     operator: ast.operator | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Table(Assign):
+    """``name = cuda.local.array(size, dtype)``: an array of a thread, or of a block where it is `shared`.
+
+    >>> (table,) = statements("best = cuda.shared.array((2, 32), np.bool_)")
+    >>> table.name, table.shared, table.dtype, table.entries
+    ('best', True, 'bool', 64)
+    """
+
+    shared: bool
+
+    @property
+    def name(self) -> str:
+        (target,) = self.targets
+        assert isinstance(target, ast.Name)
+        return target.id
+
+    @property
+    def call(self) -> ast.Call:
+        """What makes the array, of which the table may be a part."""
+        made = self.value.value if isinstance(self.value, ast.Subscript) else self.value
+        assert isinstance(made, ast.Call)
+        return made
+
+    @property
+    def size(self) -> Expression:
+        return self.call.args[0]
+
+    @property
+    def dtype(self) -> str:
+        found = self.call.args[1]
+        return (found.attr if isinstance(found, ast.Attribute) else found.id).rstrip("_")  # type: ignore[attr-defined]
+
+    @property
+    def entries(self) -> int:
+        """How many it has; 0 where that is not a number yet."""
+        lengths = self.size.elts if isinstance(self.size, ast.Tuple) else [self.size]
+        return prod(n.value if isinstance(n, ast.Constant) else 0 for n in lengths)  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,7 +240,17 @@ def _inside(s: ast.For | ast.While | ast.If | ast.FunctionDef, notes: Mapping[in
 
 
 def _read_assign(s: ast.Assign, notes: Mapping[int, str]) -> Statement:
-    return Assign(_note(s, notes), targets=tuple(s.targets), value=s.value)
+    targets, space = tuple(s.targets), _space(s.value)
+    if space is not None:
+        return Table(_note(s, notes), targets=targets, value=s.value, shared=space == "shared")
+    return Assign(_note(s, notes), targets=targets, value=s.value)
+
+
+def _space(e: Expression) -> str | None:
+    """Where the array lies that an expression makes: ``cuda.SPACE.array(…)``."""
+    made = e.func if isinstance(e, ast.Call) else None
+    where = made.value if isinstance(made, ast.Attribute) and made.attr == "array" else None
+    return where.attr if isinstance(where, ast.Attribute) else None
 
 
 def _read_augmented(s: ast.AugAssign, notes: Mapping[int, str]) -> Statement:
@@ -400,16 +453,18 @@ def with_names(e: Expression, new_names: Mapping[str, str | Expression]) -> Expr
     return rewritten(e, rule)
 
 
-def expanded(block: Block, place: Statement, by: Sequence[Statement]) -> Block:
-    """The statements with others in the place of one."""
+def changed(block: Block, change: Callable[[Statement], Iterable[Statement]]) -> Block:
+    """The statements with others in the place of each, from the inside out."""
     found: list[Statement] = []
     for s in block:
-        if s is place:
-            found += by
-        elif isinstance(s, If):
-            found.append(replace(s, body=expanded(s.body, place, by), orelse=expanded(s.orelse, place, by)))
+        if isinstance(s, If):
+            s = replace(s, body=changed(s.body, change), orelse=changed(s.orelse, change))
         elif isinstance(s, For | While | Function):
-            found.append(replace(s, body=expanded(s.body, place, by)))
-        else:
-            found.append(s)
+            s = replace(s, body=changed(s.body, change))
+        found += change(s)
     return tuple(found)
+
+
+def expanded(block: Block, place: Statement, by: Sequence[Statement]) -> Block:
+    """The statements with others in the place of one that holds none."""
+    return changed(block, lambda s: by if s is place else (s,))

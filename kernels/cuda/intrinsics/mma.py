@@ -216,7 +216,7 @@ def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
     thread's first one on. Rows that do not exist, and terms from `there` on, are zeros. ``first``: the term of an array
     of words that they begin at.
     """
-    text = "{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1+OFFSET]; }"
+    text = "{{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1+{}]; }}"
 
     def typed(words: Any, pointer: Any, *_: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
@@ -228,8 +228,7 @@ def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
                 for k in range(terms // 8):
                     word: Any = I32(0)
                     if 8 * k < there:
-                        asked = text.replace("OFFSET", str(16 * k))
-                        word = inline(b, asked, f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
+                        word = inline(b, text.format(16 * k), f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
                     b.store(word, b.gep(data, [I32(2 * tall * (k + first // 8) + r)]))
 
         return types.void(words, pointer, types.int64, types.int64, types.int32), body

@@ -322,7 +322,10 @@ def _has_bit() -> Any:
     return numeric("has_bit", ("u32", "i32"), "b1", body)
 
 
-WAIT = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
+WAIT, WAIT_CLUSTER = (
+    f"{{ .reg .pred p; W: mbarrier.try_wait.parity{order}.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }}"
+    for order in ("", ".acquire.cluster")
+)
 ARRIVE = "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
 # Counts at the barrier of both blocks of a pair, which lies at one address in each.
 ARRIVE_PAIR = (
@@ -339,7 +342,6 @@ ARRIVE_PEER = (
     "{ .reg .pred p; .reg .b32 a; setp.ne.s32 p, $2, 0; mapa.shared::cluster.u32 a, $0, $1; "
     "@p mbarrier.arrive.shared::cluster.b64 _, [a]; }"
 )
-WAIT_CLUSTER = WAIT.replace("try_wait.parity.shared", "try_wait.parity.acquire.cluster.shared")
 # Until a counter that other blocks raise has reached a number. What they wrote before is seen from here on, by bulk
 # copies too (PTX ISA 9.0, "Proxies": these are another way to memory than loads and stores).
 COUNT_WAIT = (

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from redalg.kernels.code.fused import fused, once
+from redalg.kernels.code.roles import Role, each_column
+from redalg.source.builder import Builder
 from redalg.source.render import render
-from redalg.source.statements import For, statements
+from redalg.source.statements import Block, For
 
 COLUMNS = 4
 SCALARS, TABLES, MEMORY = ("s", "t", "k"), ("a", "b", "c"), ("x", "y")
@@ -41,15 +44,16 @@ def _line(rng: random.Random, inside: bool) -> str:
     return rng.choice(kinds)
 
 
-def _text(rng: random.Random) -> str:
-    parts = []
+def _block(rng: random.Random) -> Block:
+    out = Builder()
     for _ in range(rng.randrange(2, 6)):
         if rng.random() < 0.4:
-            parts.append(_line(rng, False))
+            out(_line(rng, False))
         else:
-            lines = "\n".join(_line(rng, True) for _ in range(rng.randrange(1, 4)))
-            parts.append("for m in range(COLUMNS):\n" + "\n".join(f"    {line}" for line in lines.split("\n")))
-    return "\n".join(parts)
+            with each_column(out):
+                for _ in range(rng.randrange(1, 4)):
+                    out(_line(rng, True))
+    return out.body()
 
 
 def _run(text: str) -> dict[str, Any]:
@@ -64,28 +68,47 @@ def _run(text: str) -> dict[str, Any]:
 def test_joined_loops_compute_what_loops_apart_do(seed: int) -> None:
     rng, found = random.Random(seed), Counter[bool]()
     for _ in range(50):
-        text = _text(rng)
-        made = render(fused(statements(text)))
+        block = _block(rng)
+        text, made = render(block), render(fused(block))
         found[made.count("for ") < text.count("for ")] += 1
         assert _run(made) == _run(text), f"{text}\n---\n{made}"
     assert min(found[True], found[False]) > 3, found  # some are joined, some cannot be
 
 
+def _tile(out: Builder, roles: bool) -> None:
+    def loop(head: str, role: Role) -> AbstractContextManager[object]:
+        return out.block(head, role if roles else None)
+
+    out("first = i64(0)")
+    with loop("while first < length:", Role.TILES):
+        with loop("for m in range(COLUMNS):", Role.COLUMNS):
+            out("total[m] = f32(0)")
+        out("unrolled = count // 4 * 4")
+        with loop("for k in range(0, unrolled, 4):", Role.GROUPS), loop("for m in range(COLUMNS):", Role.COLUMNS):
+            out("total[m] = total[m] + x[4 * m]")
+        with loop("for k in range(unrolled, count):", Role.ELEMENTS):
+            out("at = first + k")
+            with loop("for m in range(COLUMNS):", Role.COLUMNS):
+                out("total[m] = total[m] + x[at + m]")
+        out("first += TILE", role=Role.NEXT_TILE if roles else None)
+    with loop("for m in range(COLUMNS):", Role.COLUMNS):
+        out("y[m] = total[m]")
+
+
 def test_steps_of_a_row_of_one_element_are_one_loop() -> None:
-    text = """
-first = i64(0)
-for m in range(COLUMNS):
-    total[m] = f32(0)
-unrolled = count // 4 * 4
-for k in range(0, unrolled, 4):
-    for m in range(COLUMNS):
-        total[m] = total[m] + x[4 * m]
-for k in range(unrolled, count):
-    at = first + k
-    for m in range(COLUMNS):
-        total[m] = total[m] + x[at + m]
-for m in range(COLUMNS):
-    y[m] = total[m]
-"""
-    made = fused(once(statements(text)))
+    out = Builder()
+    _tile(out, True)
+    made = fused(once(out.body()))
     assert sum(isinstance(s, For) for s in made) == 1, render(made)
+
+
+def test_passes_look_at_roles_and_at_no_text() -> None:
+    """The same lines without roles stay as they are, and loops over columns under another name are joined."""
+    out = Builder()
+    _tile(out, False)
+    assert render(fused(once(out.body()))) == render(out.body())
+    other = Builder()
+    for line in ("a[q] = f(q)", "b[q] = a[q]"):
+        with other.block("for q in range(WIDTH):", Role.COLUMNS):
+            other(line)
+    assert sum(isinstance(s, For) for s in fused(other.body())) == 1
