@@ -67,7 +67,6 @@ from redalg.kernels.tile.plan import TensorPlan
 if TYPE_CHECKING:
     from redalg.form import Form
 
-WHERE = "redalg.kernels.pipeline"
 WATCHES = True  # whether kernels of rows mark those that leave the range of the reals; benchmarks compare both
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redalg import _hooks
 from redalg.errors import RedalgError
-from redalg.graph.node import POSITIONS, Node, leaves, walk
+from redalg.graph.node import POSITIONS, Node, leaves, outermost, outermost_reductions, walk
 from redalg.kernels.ir.program import STORAGE
 from redalg.shown import Shown
 
@@ -122,17 +122,7 @@ def _walks(form: Form | None) -> dict[str, int]:
 
 def _stream(spec: Spec) -> tuple[str, ...] | None:
     """The axis of the outermost reductions; empty for a map; None for several."""
-    found: set[tuple[str, ...]] = set()
-    stack, seen = list(spec.outputs.values()), set()
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op == "reduce":
-            found.add(node.attr.axes)
-        else:
-            stack.extend(node.args)
+    found = {n.attr.axes for n in outermost_reductions(*spec.outputs.values())}
     return next(iter(found)) if len(found) == 1 else () if not found else None
 
 
@@ -255,26 +245,11 @@ class _Count:
         kernels += [((o,), o) for o in self.spec.outputs.values() if o not in reductions]
         read = written = passes = 0
         for bodies, result in kernels:
-            needed = self._needed(bodies, reductions)
+            needed = list(outermost(lambda n: n.op == "tensor" or n in reductions, *bodies))
             read += sum(map(self.bytes, needed))
             written += self.bytes(result)
             passes += any(n.axes & axis for n in needed)
         return Moved(read, written, passes)
-
-    @staticmethod
-    def _needed(bodies: Iterable[Node], stages: list[Node]) -> list[Node]:
-        found: dict[Node, None] = {}
-        stack, seen = list(bodies), set()
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if node.op == "tensor" or node in stages:
-                found[node] = None
-            else:
-                stack.extend(node.args)
-        return list(found)
 
     def fused(self, axis: frozenset[str], reads: int, walks: Mapping[str, int]) -> Moved:
         used = {leaf.attr.name: leaf for o in self.spec.outputs.values() for leaf in leaves(o)}

@@ -37,7 +37,7 @@ SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at le
 # Elements of rows that are turned by whole vectors of memory, where rows lie without gaps, and their bits at most.
 WOVEN, WOVEN_BITS = range(2, 8), 384
 PREFETCHED = 1 << 20  # bytes of an array from which on it is not in the second-level cache
-HEAD, RECORD = 8, 6  # words
+RECORD = 6  # words
 WIDTHS = 8, 16, 32, 64  # bits of elements
 MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
 

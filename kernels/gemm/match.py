@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from redalg.graph.masked import finite
-from redalg.graph.node import Node, logical, mul, special, state, substitute, tensor, walk, where
+from redalg.graph.node import Node, logical, mul, outermost_reductions, special, state, substitute, tensor, walk, where
 from redalg.kernels.tile.match import Outside
 from redalg.language.spec import Spec
 from redalg.text.nodes import short
@@ -240,22 +240,7 @@ def _has_product(node: Node, stream: Along) -> bool:
 
 def _other_folds(node: Node, stream: Along) -> set[tuple[str, ...]]:
     """The axes, beside the stream, of the outermost folds of something."""
-    return {n.attr.axes for n in outermost(node) if n.attr.axes != stream}
-
-
-def outermost(*roots: Node) -> list[Node]:
-    """The folds that no other fold reads."""
-    found: list[Node] = []
-    stack, seen = list(roots), set(roots)
-    while stack:
-        n = stack.pop()
-        if n.op == "reduce":
-            found.append(n)
-            continue
-        fresh = [a for a in n.args if a not in seen]
-        seen.update(fresh)
-        stack += fresh
-    return found
+    return {n.attr.axes for n in outermost_reductions(node) if n.attr.axes != stream}
 
 
 def _product(fold: Node, stream: Along) -> bool:

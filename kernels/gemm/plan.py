@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from redalg import _hooks
 from redalg.errors import RedalgError
 from redalg.graph.formula import spelled_out
-from redalg.graph.node import Node, walk
+from redalg.graph.node import Node, outermost_reductions, walk
 from redalg.kernels.gemm.epilogue import pairs
 from redalg.kernels.gemm.kernel import Gemm
-from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, merged, outermost
+from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, merged
 from redalg.kernels.gemm.mma_tiles import MmaGemm
 from redalg.kernels.gemm.places import Place
 from redalg.kernels.gemm.tiles import FILL, SIDES, GemmPlan
@@ -127,7 +127,7 @@ def require_accuracy(made: Cut, kinds: tuple[str, str], program: Program, insist
 @lru_cache(maxsize=256)
 def _derived(spec: Spec, stream: tuple[str, ...]) -> Form:
     """Over the stream, or over the one other axis that it is folded over. Raises: RedalgError."""
-    folded = {n.attr.axes for n in outermost(*spec.outputs.values())}
+    folded = {n.attr.axes for n in outermost_reductions(*spec.outputs.values())}
     along = stream if stream in folded or len(folded) > 1 else next(iter(folded), None)
     return _hooks.derive(spec, axis=along[0] if along and len(along) == 1 else along, max_passes=8)
 

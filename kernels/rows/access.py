@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from redalg.graph.node import Node, walk
 from redalg.kernels.ir.program import Operand, Param, Program, Result, result_key
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.source.names import axis_name, operand_name, plain, result_name
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One way an operand is read: the axes of its dimensions in this leaf (they may be renamed)."""
-
-    leaf: Node
-    operand: Operand
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.leaf.attr.axes
 
 
 class Access:

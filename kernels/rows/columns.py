@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.errors import RedalgError
-from redalg.graph.node import Node, walk
-from redalg.graph.operators import Average, Binary, NumberExtremum
+from redalg.graph.node import Node, outermost, walk
+from redalg.graph.operators import Average
 from redalg.kernels.code.roles import each_column
 from redalg.kernels.code.scalars import strength
 from redalg.kernels.code.text import conjunction, joined, literal
-from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step, step_nodes
+from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Result, Step, step_nodes
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.merge import Merge
 from redalg.kernels.rows.steps import StepPrinter
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 SINGLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
-
-
-def supported(program: Program) -> bool:
-    """Whether everything along columns is a single value per column."""
-    for p in program.passes:
-        for step in (*p.lift, *p.combine, *p.update):
-            folds = step.folds if isinstance(step, Loop) else (step,) if isinstance(step, Join) else ()
-            along = [f.op for f in folds if f.axes]
-            if not all(isinstance(op, Binary | Average) and not isinstance(op, NumberExtremum) for op in along):
-                return False
-    return True
 
 
 class ColumnPrinter(StepPrinter):
@@ -309,21 +298,14 @@ class ColumnPrinter(StepPrinter):
     def _told(self, bodies: list[Node]) -> list[Node]:
         """The largest parts of the bodies that vary along the stream and neither along columns nor along what a
         contraction of columns is over."""
-        stream, stack = self.kernel.elements.stream, list(bodies)
+        stream = self.kernel.elements.stream
         outside = self.kernel.program.fixed | stream | self.scope.looped
-        found: dict[Node, None] = {}
-        seen: set[Node] = set()
-        while stack:
-            n = stack.pop()
-            if n in seen:
-                continue
-            seen.add(n)
+
+        def wanted(n: Node) -> bool:
             open_ = any(map(self._of_elements, walk(n)))  # all threads compute it together
-            if n.axes & stream and n.axes <= outside and not open_ and n.op not in ("index", "size"):
-                found[n] = None
-            else:
-                stack.extend(n.args)
-        return list(found)
+            return bool(n.axes & stream) and n.axes <= outside and not open_ and n.op not in ("index", "size")
+
+        return list(outermost(wanted, *bodies))
 
     def _store(self, told: list[Node]) -> None:
         """Keep what is told in registers, element by element."""

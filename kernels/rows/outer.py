@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 
-from redalg.graph.node import Node, state, substitute
+from redalg.graph.node import Node, outermost, state, substitute
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import conjunction, joined
 from redalg.kernels.ir.program import BARRIER, First, Fold, Let, Loop, Module, Pass, Program
@@ -476,18 +476,14 @@ class OuterKernel(Kernel):
 
     def _constants(self) -> dict[Node, list[list[str]]]:
         """Names of nodes that vary along the axes and not along the stream, for every entry of a tile."""
-        found: dict[Node, list[list[str]]] = {}
         known = {n for side in self.found.sides for n in side.values}
-        stack = [b for f in self.found.cells for b in f.bodies]
-        while stack:
-            n = stack.pop()
-            if n in known or n in found:
-                continue
-            if n.axes & self.elements.stream or n.axes.isdisjoint(self.found.axes):
-                stack += n.args
-            else:
-                found[n] = self._constant(n, f"fixed_{len(found)}")
-        return found
+        bodies = [b for f in self.found.cells for b in f.bodies]
+
+        def wanted(n: Node) -> bool:
+            return not (n.axes & self.elements.stream or n.axes.isdisjoint(self.found.axes))
+
+        found = outermost(wanted, *bodies, done=known)
+        return {n: self._constant(n, f"fixed_{number}") for number, n in enumerate(found)}
 
     def _constant(self, node: Node, word: str) -> list[list[str]]:
         """The names of a node's values in a tile, which are computed here."""

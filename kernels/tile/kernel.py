@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from redalg.graph.node import Node, is_const
+from redalg.graph.node import Node, is_const, walk
 from redalg.kernels.code.text import joined
 from redalg.kernels.ir.program import Module, Param, Step
 from redalg.kernels.tile.bounds import Bounds
@@ -112,16 +112,8 @@ class TensorKernel(TilePrinter):
         made = self.made
         steps = [n for s in (*made.walk.lift, *made.walk.update) for n in nodes_of(s)]
         ends = [e.node for e in made.walk.exports] + [r.node for r in self.program.results]
-        stack, seen = [*steps, *ends], {made.scores, made.values}
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            if node.op == "tensor" and axis in node.axes:
-                return True
-            seen.add(node)
-            stack += node.args
-        return False
+        found = walk(*steps, *ends, done={made.scores, made.values})
+        return any(n.op == "tensor" and axis in n.axes for n in found)
 
     @contextmanager
     def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:

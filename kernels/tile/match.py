@@ -376,16 +376,7 @@ def _dominators(scores: Node, bodies: Iterable[Node]) -> list[Node]:
 
 
 def _reaches(root: Node, goal: Node, without: Node) -> bool:
-    stack, seen = [root], set()
-    while stack:
-        n = stack.pop()
-        if n is without or n in seen:
-            continue
-        if n is goal:
-            return True
-        seen.add(n)
-        stack += n.args
-    return False
+    return goal in walk(root, done={without})
 
 
 def _is_identity(kind: str, value: Node | None) -> bool:

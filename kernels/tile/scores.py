@@ -124,15 +124,10 @@ class Tile:
 
     def _varying(self, nodes: Iterable[Node]) -> set[Node]:
         """Leaves that differ from element to element, but for what is in registers."""
-        found, stack, ready = set(), list(nodes), (self.made.value, self.made.scores)
-        while stack:
-            n = stack.pop()
-            if n in found or any(n is x for x in ready) and n not in nodes:
-                continue
-            stack += n.args
-            if n.op in ("index", "tensor") and self.made.stream in (*n.axes, n.attr):
-                found.add(n)
-        return found
+        nodes = list(nodes)
+        ready = {self.made.value, self.made.scores}.difference(nodes)
+        found = (n for n in walk(*nodes, done=ready) if n.op in ("index", "tensor"))
+        return {n for n in found if self.made.stream in (*n.axes, n.attr)}
 
     def _hoisted(self, scope: TileScalars, nodes: list[Node], but: Iterable[Node] = ()) -> None:
         """Name what is the same for all elements of the row."""

@@ -11,9 +11,6 @@ from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch.driver import checked, kept
 from redalg.kernels.launch.planned import Map, Planned, Tile
 
-BYTES = 128  # of a map
-
-
 _WRITTEN: dict[tuple[int, bytes], int] = {}  # by device and contents: maps of arrays that come back lie there already
 
 

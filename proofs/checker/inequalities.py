@@ -11,7 +11,7 @@ from redalg.proofs.checker.polynomial import UNIT, WORD, Mono, Number, Poly, bou
 from redalg.proofs.document.work import spend
 
 NEG, ZERO, POS = 1, 2, 4
-ANY, NONNEG, NONPOS = NEG | ZERO | POS, ZERO | POS, NEG | ZERO
+ANY, NONNEG = NEG | ZERO | POS, ZERO | POS
 Constraint = tuple[Poly, bool]
 MOST = 300  # constraints of one elimination; past it the system counts as solvable
 

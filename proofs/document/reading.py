@@ -27,7 +27,6 @@ LONGEST_LIST = 1 << 40  # of the first k
 SPECIAL = frozenset({"oo", "-oo", "nan", "pi", "e", "i"})
 DOMAINS = frozenset("positive nonnegative integer bool complex".split())
 NUMBER = re.compile(r"-?[0-9]{1,600}(/[0-9]{1,600})?")
-MISSING = object()
 
 
 def loads(text: str | bytes) -> d.Document:

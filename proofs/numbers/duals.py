@@ -16,7 +16,6 @@ from redalg.proofs.document.work import spend
 from redalg.proofs.numbers.value_maps import ONE, UNKNOWN, ZERO, Value, is_finite, is_nan
 from redalg.proofs.numbers.values import Numbers
 
-TWO, HALF = Fraction(2), Fraction(1, 2)
 SHORT = 3  # factors, of which the others are multiplied anew for each
 
 

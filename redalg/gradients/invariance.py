@@ -6,7 +6,7 @@ are left out, which saves a reading of the data, or a scatter to where a maximum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from redalg.gradients.tangent import is_invariant
 from redalg.graph import node as g
@@ -26,7 +26,7 @@ def detached(
         args = tuple(done[a] for a in n.args)
         done[n] = n if args == n.args else Node(n.op, args, n.attr)
         if n.op == "reduce":
-            free = [u for u in _stages(done[n]) if is_invariant([done[n]], u, where, assume)]
+            free = [u for u in g.outermost_reductions(*done[n].args) if is_invariant([done[n]], u, where, assume)]
             leaves = {u: g.state(f"held{len(held) + k}", sorted(u.axes)) for k, u in enumerate(free)}
             held |= {leaf: u for u, leaf in leaves.items()}
             done[n] = g.substitute(done[n], dict(leaves), raw=True) if free else done[n]
@@ -38,19 +38,6 @@ def restored(root: Node, held: Mapping[Node, Node]) -> Node:
     while any(leaf in held for leaf in g.leaves(root, "state")):
         root = g.substitute(root, dict(held), raw=True)
     return root
-
-
-def _stages(n: Node) -> Iterator[Node]:
-    """The reductions that a reduction's elements read, outermost first."""
-    stack, seen = list(n.args), set(n.args)
-    while stack:
-        a = stack.pop()
-        if a.op == "reduce":
-            yield a
-            continue
-        fresh = [b for b in a.args if b not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
 
 
 __all__ = ["detached", "restored"]

@@ -24,6 +24,8 @@ from redalg.graph.node import (
     logical,
     mul,
     negate,
+    outermost,
+    outermost_reductions,
     reduction,
     size,
     walk,
@@ -116,15 +118,11 @@ def is_statistic(term: Node, axes: frozenset[str]) -> bool:
     missing = axes - term.axes
     if not missing:
         return False
-    seen, stack = {term}, [term]
-    while stack:  # from above: the outermost reduction decides, whatever lies below it
-        n = stack.pop()
-        if n.op == "state" or n.op == "reduce" and not missing.isdisjoint(n.attr.axes):
-            return True
-        fresh = [a for a in n.args if a not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
-    return False
+
+    def decides(n: Node) -> bool:
+        return n.op == "state" or n.op == "reduce" and not missing.isdisjoint(n.attr.axes)
+
+    return any(True for _ in outermost(decides, term))
 
 
 def new_axes(*roots: Node) -> dict[str, int]:
@@ -163,26 +161,8 @@ def masked_row(output: Node) -> Node:
     >>> masked_row(div(p, reduction("sum", "j", p))) is compare("eq", m, NEG_INF)
     True
     """
-    outermost = _outermost_reductions(output)
-    if not outermost:
-        return FALSE
-    return logical("and", *(_masked(node) for node in outermost))
-
-
-def _outermost_reductions(output: Node) -> list[Node]:
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = [output]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op == "reduce":
-            found[node] = None
-        else:
-            stack.extend(reversed(node.args))
-    return list(found)
+    reductions = list(outermost_reductions(output))
+    return logical("and", *map(_masked, reductions)) if reductions else FALSE
 
 
 def _masked(node: Node) -> Node:

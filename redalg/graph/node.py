@@ -516,6 +516,27 @@ def walk(*roots: Node, done: Container[object] = ()) -> Iterator[Node]:
             yield above.pop()
 
 
+def outermost(wanted: Callable[[Node], bool], *roots: Node, done: Container[object] = ()) -> Iterator[Node]:
+    """Every node below the roots that is wanted once, the last roots first; below such a node no other is looked for,
+    nor in what is in `done`."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen or node in done:
+            continue
+        seen.add(node)
+        if wanted(node):
+            yield node
+        else:
+            stack += node.args
+
+
+def outermost_reductions(*roots: Node) -> Iterator[Node]:
+    """The reductions below the roots that are below no other."""
+    return outermost(lambda n: n.op == "reduce", *roots)
+
+
 class Levels:
     """Where a recursion over a graph rests: one level of nodes out of `step`, and all of `kinds` of operation.
 

@@ -47,7 +47,7 @@ _CONSTANTS = {
     "true": sympy.true,
     "false": sympy.false,
 }
-_NOT, _SIGN, _POWER = 3, 7, 8
+_NOT, _SIGN = 3, 7
 _DEPTH = 80  # nested expressions
 
 

@@ -23,11 +23,6 @@ def free_axis(spec: Spec, plan: Plan) -> str:
     return next(name for name in (f"case{k}" for k in range(len(taken) + 1)) if name not in taken)
 
 
-def batched(spec: Spec, plan: Plan, axis: str) -> tuple[Spec, Plan]:
-    """Both with `axis` as the last one of every tensor, and of all that depends on one."""
-    return spec_over(spec, axis), plan_over(plan, axis)
-
-
 def spec_over(spec: Spec, axis: str) -> Spec:
     """The spec with `axis` as the last one of every tensor, evaluated as it stands."""
     read = _reader(axis, ())
@@ -141,4 +136,4 @@ def _nodes(plan: Plan) -> Iterable[Node]:
     yield from (o.guarded for o in plan.outputs)
 
 
-__all__ = ["batched", "free_axis", "over", "plan_over", "spec_over"]
+__all__ = ["free_axis", "over", "plan_over", "spec_over"]

@@ -33,7 +33,7 @@ from redalg.numeric.array_origin import (
     origin_of,
     to_numpy,
 )
-from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
+from redalg.numeric.dtypes import Flow, output_flows
 from redalg.numeric.windows import windows
 
 if TYPE_CHECKING:
@@ -156,11 +156,6 @@ def result_flows(spec: Spec, bound: Bound) -> dict[str, Flow]:
 def result_dtypes(spec: Spec, bound: Bound) -> dict[str, np.dtype]:
     """The dtype of each output for these arrays."""
     return {name: flow.dtype for name, flow in result_flows(spec, bound).items()}
-
-
-def compute_dtype(spec: Spec, bound: Bound) -> np.dtype:
-    """The float dtype a run computes in: the widest result, at least float32 (complex results: its real type)."""
-    return accumulation_dtype(result_flows(spec, bound).values(), bound.dtypes)
 
 
 # --- names and kinds -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from redalg.form import Form
 
-BAR, LEVEL, NODE, APART, WIDE = 0.24, 0.34, 0.05, 0.5, 3.0
+BAR, LEVEL, APART, WIDE = 0.24, 0.34, 0.5, 3.0
 TICKED = 64  # elements up to which each is drawn
 Span = tuple[int, int]  # the first and the last piece a node covers
 

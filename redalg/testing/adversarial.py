@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph.intervals import admits, is_interval, moved_array
-from redalg.graph.node import Node
+from redalg.graph.node import outermost_reductions
 from redalg.proofs.audits.drawing import drawn, strategy
 from redalg.testing.arithmetic import NARROW
 from redalg.testing.repeating import DIFFERENT, Repeats, repeatable
@@ -179,19 +179,7 @@ def usual_lengths(spec: Any, axes: Sequence[str]) -> dict[str, Sequence[int]]:
 
 def outermost(spec: Any) -> set[str]:
     """The axes of the outermost reductions of the outputs."""
-    found: set[str] = set()
-    seen: set[Node] = set()
-    stack = list(spec.outputs.values())
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op == "reduce":
-            found |= set(node.attr.axes)
-        else:
-            stack.extend(node.args)
-    return found
+    return {a for n in outermost_reductions(*spec.outputs.values()) for a in n.attr.axes}
 
 
 def make(spec: Any, sizes: Mapping[str, int], dtype: Any, kind: str, seed: int, draw: Draw | None = None) -> Arrays:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph.node import Node, fn
+from redalg.graph.node import Node, fn, walk
 from redalg.verdicts.adjoint import ONE, Backward
 from redalg.verdicts.balls import Ball, BallNumbers, closed_form, midpoint
 from redalg.verdicts.design import SCANNED, Design, Draw, Element, Problem, Sample
@@ -54,14 +54,7 @@ def _outermost(body: Node, axis: str) -> Iterable[Node]:
 
 def known_contexts(body: Node, axis: str, known: frozenset[Node]) -> list[Node]:
     """All known contexts that occur anywhere in the body, also inside other contexts."""
-    found, seen, stack = [], {body}, [body]
-    while stack:
-        node = stack.pop()
-        if node in known and node.op == "reduce" and axis in node.attr.axes:
-            found.append(node)
-        fresh = [a for a in node.args if a not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
+    found = (n for n in walk(body) if n in known and n.op == "reduce" and axis in n.attr.axes)
     return sorted(found, key=lambda n: n.digest)
 
 

@@ -75,10 +75,9 @@ FAST_TANH = (
     "fma.rn.f32 p, p, s, 0fBEAAAA2D;",
     "mul.rn.f32 p, p, s;",
     "fma.rn.f32 p, p, $1, $1;",
-    "setp.lt.f32 near, a, 0f3F0CCCCD;",  # TANH_BEND
+    "setp.lt.f32 near, a, 0f3F0CCCCD;",  # 0.55
     "selp.f32 $0, p, e, near;",
 )
-TANH_BEND = 0.55
 FAST_SIGMOID = (  # z/(1 + z) for x < 0, 1/(1 + z) else, z = e^-|x|, subnormals included
     "abs.f32 z, $1;",
     "mul.rn.f32 z, z, 0fBFB8AA3B;",  # -log2 e
@@ -238,7 +237,7 @@ def _fast_exp(b: Any, x: Any) -> Any:
 
 
 def _fast_tanh(b: Any, x: Any) -> Any:
-    """x + x³·p(x²) below `TANH_BEND`, 1 - 2/(1 + e^2|x|) with x's sign from there on; both, and then one is chosen.
+    """x + x³·p(x²) below 0.55, 1 - 2/(1 + e^2|x|) with x's sign from there on; both, and then one is chosen.
 
     p is fitted to the relative error, which stays below 2^-24.7 (Lawson's algorithm). An infinite e^2|x| gives 1.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from redalg.graph.node import ZERO, Node, add, const, mul, walk
+from redalg.graph.node import ZERO, Node, add, const, mul, outermost, walk
 from redalg.kernels.code.scalars import ATOM, MUL, Scalars
 from redalg.kernels.ir.program import Module, Result
 from redalg.kernels.tile.contractions import Outside
@@ -175,21 +175,17 @@ class TileKernel(TilePrinter, Lowering):
         varying = {self.parts.row, self.parts.stream, *self.program.columns}
         self.known = {}
         scope = self.scope({})
-        stack, seen = list(nodes), set(but)
-        while stack:
-            n = stack.pop()
-            if n in seen:
-                continue
-            seen.add(n)
+
+        def wanted(n: Node) -> bool:
             still = not varying & n.axes and not any(x.op in ("state", "index") for x in walk(n))
-            if still and not n.is_boolean and n.op not in ("const", "special") and self.kinds.of(n) == "f":
-                name = f"tile_value{len(self.known)}"
-                text = scope.converted(n, "f")
-                self.out(*scope.lines, f"{name} = {text}")
-                scope.lines = []
-                self.known[n] = name
-            else:
-                stack += n.args
+            return still and not n.is_boolean and n.op not in ("const", "special") and self.kinds.of(n) == "f"
+
+        for n in outermost(wanted, *nodes, done=set(but)):
+            name = f"tile_value{len(self.known)}"
+            text = scope.converted(n, "f")
+            self.out(*scope.lines, f"{name} = {text}")
+            scope.lines = []
+            self.known[n] = name
 
     def clear(self, op: Clear) -> None:
         with self.out.block(f"for k in range({self.registers_of(op.tile)}):"):
@@ -227,7 +223,7 @@ class TileKernel(TilePrinter, Lowering):
 
     def positional(self, targets: Sequence[tuple[str, Node]], known: Mapping[Node, str]) -> bool:
         """Whether an element depends on where it is, beyond its scores and what is known."""
-        return any(n.op in ("index", "tensor") for _, x in targets for n in _unknown(x, known))
+        return any(n.op in ("index", "tensor") for _, x in targets for n in walk(x, done=known))
 
     def position(self, r: int, c: int) -> None:
         out, size = self.out, self.access.size(self.parts.stream)
@@ -336,23 +332,11 @@ def _power_of_2(arg: Node) -> Node:
     return Node(EXP2, (x, mul(LOG2E, *rest), shift))
 
 
-def _unknown(node: Node, known: Mapping[Node, str]) -> Iterator[Node]:
-    stack, seen = [node], set(known)
-    while stack:
-        n = stack.pop()
-        if n not in seen:
-            seen.add(n)
-            stack += n.args
-            yield n
-
-
 def _still(node: Node, row: str, column: str) -> Iterator[Node]:
     """Maximal parts that vary neither along rows nor along columns."""
-    stack = [node]
-    while stack:
-        n = stack.pop()
+
+    def still(n: Node) -> bool:
         varies = {row, column} & n.axes or any(x.op in ("state", "index") for x in walk(n))
-        if not varies and not n.is_boolean and n.op not in ("const", "special"):
-            yield n
-        elif n.args:
-            stack += n.args
+        return not varies and not n.is_boolean and n.op not in ("const", "special")
+
+    return outermost(still, node)

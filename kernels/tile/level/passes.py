@@ -322,15 +322,7 @@ def early_map(parts: Parts) -> tuple[str, Node] | None:
 
 def _within(leaf: Node, node: Node, parts: Parts) -> bool:
     """Whether weights read the leaf through the node alone."""
-    stack, seen = list(parts.weights.values()), {node}
-    while stack:
-        n = stack.pop()
-        if n is leaf:
-            return False
-        if n not in seen:
-            seen.add(n)
-            stack += n.args
-    return True
+    return leaf not in walk(*parts.weights.values(), done={node} - {leaf})
 
 
 def _read(node: Node) -> list[str]:

@@ -18,7 +18,7 @@ from redalg.graph import node as g
 from redalg.graph.node import Decl
 from redalg.laws import drawn as numbers
 from redalg.laws import infinities
-from redalg.laws.batch import batched, free_axis
+from redalg.laws.batch import free_axis, plan_over, spec_over
 from redalg.testing import sampling
 from redalg.testing.generator import generate
 from redalg.testing.running import merged, named, streamed
@@ -396,7 +396,8 @@ def test_data_run_together_give_the_bits_of_each_alone(name: str) -> None:
     form, rng = form_of(name), np.random.default_rng(5)
     if any("complex" in d.domain for d in form.spec.tensors):
         return
-    spec, plan = batched(form.spec, form.plan, free_axis(form.spec, form.plan))
+    axis = free_axis(form.spec, form.plan)
+    spec, plan = spec_over(form.spec, axis), plan_over(form.plan, axis)
     lengths = {**dict.fromkeys(form.spec.axes, 2), **dict.fromkeys(form.plan.axis, 3)}
     several = [drawn(form.spec, rng, lengths) for _ in range(4)]
     together = {d.name: np.stack([arrays[d.name] for arrays in several], axis=-1) for d in spec.tensors}

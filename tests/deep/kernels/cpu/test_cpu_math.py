@@ -13,7 +13,7 @@ from numba import njit, types
 from redalg.errors import RedalgError
 from redalg.kernels.cpu.math import functions
 from redalg.kernels.cpu.math.functions import FUNCTIONS
-from redalg.kernels.cpu.math.table import ERROR_ULP, VECTORISED
+from redalg.kernels.cpu.math.table import ERROR_ULP, OPERATIONS, SCALAR
 from tests.support.assembly import vectorised
 
 FLAGS = {"reassoc", "contract", "arcp"}  # what generated kernels allow
@@ -223,8 +223,9 @@ def test_powers(end: str) -> None:
 PAIRS = ("exact_sum", "sum_error", "exact_product", "product_error")
 ONE_ARGUMENT = [
     name
-    for name in VECTORISED
-    if not name.startswith(("max_", "min_", "round_", "widen_", "narrow_", "pow_", "is_"))
+    for name in OPERATIONS
+    if name not in SCALAR
+    and not name.startswith(("max_", "min_", "round_", "widen_", "narrow_", "pow_", "is_"))
     and name[:-4] not in ("abs", "sign", *PAIRS)  # without arithmetic, or of two numbers
 ]
 
