@@ -24,6 +24,7 @@ from redalg.graph import node as g
 from redalg.graph.node import Decl, Node
 from redalg.language.spec import Spec, lengths_beside
 from redalg.laws.laws import InternalError
+from redalg.numeric.binding import by_output
 
 PASSES = 8  # over the data, at most: a derivative may read stage values of stage values
 
@@ -97,8 +98,8 @@ class Joint(Several):
 class Apart:
     """Forms over the same tensors, computed one after the other."""
 
-    def __init__(self, forms: Sequence[Form], target: str, why: str = "") -> None:
-        self.target, self.why = target, why
+    def __init__(self, forms: Sequence[Form], target: str) -> None:
+        self.target = target
         self.runs = [form.compile(target) for form in forms]
         self._names = [[d.array or d.name for d in form.spec.tensors] for form in forms]
 
@@ -106,11 +107,11 @@ class Apart:
         found: dict[str, Any] = {}
         for run, names in zip(self.runs, self._names, strict=True):
             made = run(**{n: arrays[n] for n in names})
-            found |= made if isinstance(made, dict) else {next(iter(run.form.spec.outputs)): made}
+            found |= by_output(run.form.spec.outputs, made)
         return found
 
     def explain(self) -> str:
-        return "\n".join([*(run.explain() for run in self.runs), *([f"  {self.why}\n"] if self.why else [])])
+        return "\n".join(run.explain() for run in self.runs)
 
 
 # --- which specs -----------------------------------------------------------------------------------------------------

@@ -162,14 +162,14 @@ class Scalars:
         divisors = self._counts.divisors
         self._counts.divisors = {node: names for node, names in divisors.items() if leaf not in leaves(node, leaf.op)}
 
-    def define(self, node: Node, name: str | None = None) -> str:
+    def define(self, node: Node) -> str:
         """The name of a node's value; assigned here if it has none."""
         if node not in self.known:
             text = self._written(node)[1]
             if text.isidentifier():
                 self.known[node] = text
             if node not in self.known:
-                self.known[node] = name or self.fresh()
+                self.known[node] = self.fresh()
                 self.lines.append(f"{self.known[node]} = {text}")
         return self.known[node]
 

@@ -19,7 +19,7 @@ from redalg.kernels.cpu.watch import HELD
 from redalg.kernels.ir.program import Program, Watch
 from redalg.kernels.rows.watch import BELOW, bits
 from redalg.numeric.array_origin import narrowed, to_numpy
-from redalg.numeric.binding import bind
+from redalg.numeric.binding import bind, by_output
 from redalg.streaming import run_wide
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Rescue:
         """Write what a call gives for these rows."""
         chosen = self._chosen(rows)
         found, rows = call(self._taken(arrays, chosen)), rows[_box(chosen)]
-        values = found if isinstance(found, dict) else {next(iter(results)): found}
+        values = by_output(results, found)
         places = dict(zip(self.program.rows, chosen, strict=True))
         for r in self.program.results:
             target = results[r.name]

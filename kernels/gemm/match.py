@@ -16,11 +16,25 @@ along j stay with an operand that is rounded anyway, and leave one that is exact
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from redalg.graph.masked import finite
-from redalg.graph.node import Node, logical, mul, outermost_reductions, special, state, substitute, tensor, walk, where
+from redalg.graph.node import (
+    Node,
+    factors,
+    fresh,
+    logical,
+    mul,
+    outermost_reductions,
+    special,
+    state,
+    substitute,
+    tensor,
+    walk,
+    where,
+)
 from redalg.kernels.tile.match import Outside
 from redalg.language.spec import Spec
 from redalg.text.nodes import short
@@ -130,7 +144,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
         raise NoProduct("an output says what it is where no element is valid")
     stream = tuple(along)
     fold = _fold(spec, stream)
-    names = _Names(spec)
+    names = partial(fresh, taken={t.name for t in spec.tensors} | set(spec.outputs))
     batch, rows, column, factors = _roles(spec, fold, stream)
     left, right, rest = _sides(factors, stream, (*batch, *rows), (*batch, column), formats, names)
     sums = state(SUMS, (*batch, *rows, column))
@@ -177,9 +191,8 @@ def _parallel(
     for name, node in states.items():
         if node.attr.kind != "sum" or node.attr.axes != stream:
             continue
-        factors = _factors(node)
-        own = [f for f in factors if axes[-1] in f.axes]
-        rest = [f for f in factors if axes[-1] not in f.axes]
+        own = [f for f in factors(node) if axes[-1] in f.axes]
+        rest = [f for f in factors(node) if axes[-1] not in f.axes]
         if len(own) == 1 and own[0].op == "tensor" and rest and mul(*rest) is left.node:
             if own[0].axes == {*axes, *stream} and formats[own[0].attr.name] == right.format:
                 found[name] = node, Side(own[0].attr.name, own[0], axes, right.format)
@@ -203,19 +216,6 @@ def _makers(
             raise NoProduct(f"{name} varies along {along}, not along the rows or columns of a result")
         found[number][name] = node
     return found
-
-
-class _Names:
-    """Names that no tensor and no output has."""
-
-    def __init__(self, spec: Spec) -> None:
-        self.taken = {t.name for t in spec.tensors} | set(spec.outputs)
-
-    def __call__(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
 
 
 def _reads(node: Node) -> bool:
@@ -244,13 +244,8 @@ def _other_folds(node: Node, stream: Along) -> set[tuple[str, ...]]:
 
 
 def _product(fold: Node, stream: Along) -> bool:
-    varying = [f for f in _factors(fold) if not f.axes.isdisjoint(stream)]
+    varying = [f for f in factors(fold) if not f.axes.isdisjoint(stream)]
     return any(a.axes - b.axes - {*stream} and b.axes - a.axes - {*stream} for a in varying for b in varying)
-
-
-def _factors(fold: Node) -> tuple[Node, ...]:
-    body = fold.args[0]
-    return body.args if body.op == "mul" else (body,)
 
 
 Along = tuple[str, ...]
@@ -260,9 +255,8 @@ Roles = tuple[tuple[str, ...], tuple[str, ...], str, tuple[tuple[Node, ...], tup
 def _roles(spec: Spec, fold: Node, stream: Along) -> Roles:
     """Batch, rows and column, and the factors of L, of R, and those that do not vary along the stream."""
     order = next(spec.output_axes[n] for n, x in spec.outputs.items() if fold in set(walk(x)))
-    factors = _factors(fold)
-    still = tuple(f for f in factors if f.axes.isdisjoint(stream))
-    moving = [f for f in factors if not f.axes.isdisjoint(stream)]
+    still = tuple(f for f in factors(fold) if f.axes.isdisjoint(stream))
+    moving = [f for f in factors(fold) if not f.axes.isdisjoint(stream)]
     for column in reversed([a for a in order if a in fold.axes]):
         left, right = (tuple(f for f in moving if (column in f.axes) is side) for side in (False, True))
         over_left, over_right = (frozenset().union(*(f.axes for f in side)) - {*stream} for side in (left, right))
@@ -279,7 +273,7 @@ def _sides(
     rows: tuple[str, ...],
     columns: tuple[str, ...],
     formats: Mapping[str, str],
-    names: _Names,
+    names: Callable[[str], str],
 ) -> tuple[Side, Side, list[Node]]:
     """Both operands, and the factors that are left for the epilogue."""
     left, right, still = factors
@@ -316,7 +310,7 @@ def _exact(own: Iterable[Node], formats: Mapping[str, str]) -> str | None:
     return str(parts[0].attr) if parts[0].op == "cast" else None
 
 
-def _states(outputs: Iterable[Node], stream: Along, names: _Names) -> dict[str, Node]:
+def _states(outputs: Iterable[Node], stream: Along, names: Callable[[str], str]) -> dict[str, Node]:
     """The stages that the epilogue reads."""
     found: dict[str, Node] = {}
     stack, seen = list(outputs), set()

@@ -18,7 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from redalg import _hooks
-from redalg.graph.node import reduction, state, substitute, tensor, walk
+from redalg.graph.node import fresh, reduction, state, substitute, tensor, walk
 from redalg.kernels.gemm.match import TYPES, Cut, sums_of
 from redalg.kernels.gemm.narrow import Rates
 from redalg.kernels.gemm.tiles import FILL, GemmPlan, Sharing, blocks_of, slowed
@@ -141,15 +141,8 @@ def partial_of(cut: Cut) -> Partial:
     relu(sum[part](partial[part,i,k]) + c[k]) part ('partial',)
     """
     taken = {t.name for t in cut.spec.tensors} | {*cut.spec.outputs} | {*cut.spec.axes}
-
-    def fresh(name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
-
     axes = (*cut.batch, *cut.rows, cut.column)
-    axis, names = fresh("part"), tuple(fresh("partial") for _ in range(len(cut.sides) - 1))
+    axis, names = fresh("part", taken), tuple(fresh("partial", taken) for _ in range(len(cut.sides) - 1))
     leaves = {state(sums_of(k), axes): reduction("sum", (axis,), tensor(n, (axis, *axes))) for k, n in enumerate(names)}
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in cut.outputs.items()}
     read = {n.attr for n in walk(*outputs.values()) if n.op == "tensor"}

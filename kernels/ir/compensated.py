@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from redalg.algebra.join import call
 from redalg.graph.node import ZERO, Node, is_const
 from redalg.graph.operators import Custom
 
@@ -49,28 +50,24 @@ def sum_of(a: Pair, b: Pair) -> Pair:
         return a
     if _zero(a):
         return b
-    error = _call(SUM_ERROR, a[0], b[0])
+    error = call(SUM_ERROR, a[0], b[0])
     for low in (a[1], b[1]):
-        error = error if low is ZERO else _call(SUM, low, error)
-    return _call(SUM, a[0], b[0]), error
+        error = error if low is ZERO else call(SUM, low, error)
+    return call(SUM, a[0], b[0]), error
 
 
 def product_of(a: Pair, b: Pair) -> Pair:
     """The product of two pairs, but for that of their low parts."""
-    error = _call(PRODUCT_ERROR, a[0], b[0])
+    error = call(PRODUCT_ERROR, a[0], b[0])
     for high, low in ((a[0], b[1]), (b[0], a[1])):
-        error = error if low is ZERO else _call(SUM, _call(PRODUCT, high, low), error)
-    return _call(PRODUCT, a[0], b[0]), error
+        error = error if low is ZERO else call(SUM, call(PRODUCT, high, low), error)
+    return call(PRODUCT, a[0], b[0]), error
 
 
 def rounded(pair: Pair) -> Node:
     """A pair as one number; no sum of low parts is reordered with it."""
-    return _call(SUM, *pair)
+    return call(SUM, *pair)
 
 
 def _zero(pair: Pair) -> bool:
     return is_const(pair[0]) and pair[0].attr == 0 and pair[1] is ZERO
-
-
-def _call(name: str, *args: Node) -> Node:
-    return Node("call", args, name)

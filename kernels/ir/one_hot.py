@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from redalg.graph.node import ZERO, Node, Reduce, leaves, rename_axes, substitute, walk, where
+from redalg.graph.node import ZERO, Node, Reduce, fresh, leaves, rename_axes, walk, where, with_states
 from redalg.graph.operators import Sum
 from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.program import Fold, Join, Loop, Part, Pass, Program, Step
@@ -62,10 +62,10 @@ def gathered(program: Program) -> Program:
     found = {x.name: body for x in last.parts if (body := _single(last, x, axis, program)) is not None}
     if not found or len(found) == len(last.parts):
         return program
-    inner = _fresh(axis, program)
+    inner = fresh(f"{axis}_at", {a for o in program.operands for a in o.axes} | {*program.inner})
     values = {n: Node("reduce", (rename_axes(b, {axis: inner}),), Reduce("sum", (inner,))) for n, b in found.items()}
     results = tuple(
-        replace(r, node=_valued(r.node, values), masked=None if r.masked is None else _valued(r.masked, values))
+        replace(r, node=with_states(r.node, values), masked=None if r.masked is None else with_states(r.masked, values))
         for r in program.results
     )
     passes = (*program.passes[:-1], _without(last, set(found)))
@@ -75,19 +75,6 @@ def gathered(program: Program) -> Program:
 def gathered_axes(program: Program) -> set[str]:
     """Axes of sums that are not looped over, in the results of a program."""
     return {n.attr.axes[0] for r in program.results for n in walk(r.node) if one_hot_of(n) is not None}
-
-
-def _fresh(axis: str, program: Program) -> str:
-    taken = {a for o in program.operands for a in o.axes} | {*program.inner}
-    name = f"{axis}_at"
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _valued(node: Node, values: dict[str, Node]) -> Node:
-    mapping = {leaf: values[leaf.attr.name] for leaf in leaves(node, "state") if leaf.attr.name in values}
-    return substitute(node, mapping, raw=True) if mapping else node
 
 
 def _single(p: Pass, part: Part, axis: str, program: Program) -> Node | None:

@@ -24,6 +24,7 @@ from redalg.graph.node import (
     compare,
     div,
     extremum,
+    fresh,
     leaves,
     logical,
     mul,
@@ -34,6 +35,7 @@ from redalg.graph.node import (
     tensor,
     walk,
     where,
+    with_states,
 )
 from redalg.graph.operators import Average, Custom, Extremum, NumberExtremum, Product, Quantifier, Sum
 from redalg.graph.plan import COUNT
@@ -107,9 +109,9 @@ class Merging(OwnMonoid):
 def _made(step: object, known: dict[str, Node]) -> dict[str, Node]:
     """What a step of a merge leaves, over what is known."""
     if isinstance(step, Let):
-        return {} if step.name == "n_new" else {step.name: _read(step.node, known)}
+        return {} if step.name == "n_new" else {step.name: with_states(step.node, known)}
     assert isinstance(step, Join)
-    a, b = (tuple(_read(n, known) for n in side) for side in (step.a, step.b))
+    a, b = (tuple(with_states(n, known) for n in side) for side in (step.a, step.b))
     match step.op:
         case Custom(monoid):
             found = monoid.combine_nodes(a, b)
@@ -133,11 +135,6 @@ def _average(a: Node, b: Node, share: Node) -> Node:
     """a + (b - a)·share; where that is not finite the weighted sum, in which infinities stay what they are."""
     near = add(a, mul(add(b, neg(a)), share))
     return where(finite(near), near, add(mul(a, add(ONE, neg(share))), mul(b, share)))
-
-
-def _read(node: Node, known: dict[str, Node]) -> Node:
-    found = {leaf: known[leaf.attr.name] for leaf in leaves(node, "state") if leaf.attr.name in known}
-    return substitute(node, found, raw=True) if found else node
 
 
 def _over(r: Result, by: Mapping[Node, Node]) -> Result:
@@ -224,9 +221,9 @@ class _Steps:
         (self.stream,), (self.column,) = program.stream, program.rows
         self.taken = {o.name for o in program.operands} | {r.name for r in program.results}
         self.taken |= {a for o in program.operands for a in o.axes} | {p.name for p in self.plan.parts}
-        self.axis, self.line = self._fresh("entry"), self._fresh("line")
+        self.axis, self.line = fresh("entry", self.taken), fresh("line", self.taken)
         self.counted = not self.plan.absorbs or COUNT.attr.name in self._merged_names()
-        count = (Part(self._fresh("elements"), "i", 0),) if self.counted else ()
+        count = (Part(fresh("elements", self.taken), "i", 0),) if self.counted else ()
         self.parts = (*self.plan.parts, *count)
 
     def _merged_names(self) -> set[str]:
@@ -234,23 +231,19 @@ class _Steps:
         names = {leaf.attr.name for n in nodes for leaf in leaves(n, "state")}
         return {COUNT.attr.name} if names & {"n", "n_b", "n_new"} else set()
 
-    def _fresh(self, name: str) -> str:
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
-
     def found(self) -> Stacked:
         """The three programs."""
         tables = tuple(
-            Operand(self._fresh("states"), (self.axis, self.line, self.column), DTYPE.get(p.kind, self.program.real))
+            Operand(
+                fresh("states", self.taken), (self.axis, self.line, self.column), DTYPE.get(p.kind, self.program.real)
+            )
             for p in self.parts
         )
         kept = [r for r in self.program.results if r.keeps]
         totals = [r for r in self.program.results if not r.keeps]
         known = {let.name: let.node for let in self.plan.exports}
         for name, node in known.items():
-            known[name] = _read(node, known)
+            known[name] = with_states(node, known)
         kept, totals = ([self._finished(r, known) for r in some] for some in (kept, totals))
         handed, mapped = self._mapped(kept)
         merged = self._merged(tables, [*totals, *handed])
@@ -263,8 +256,8 @@ class _Steps:
 
     def _finished(self, r: Result, exports: dict[str, Node]) -> Result:
         """A result over parts, with the length of the stream for the number of elements."""
-        masked = None if r.masked is None else _read(r.masked, exports)
-        return _over(replace(r, node=_read(r.node, exports), masked=masked), {COUNT: size((self.stream,))})
+        masked = None if r.masked is None else with_states(r.masked, exports)
+        return _over(replace(r, node=with_states(r.node, exports), masked=masked), {COUNT: size((self.stream,))})
 
     def _states(self, tables: Sequence[Operand]) -> Program:
         """The program whose results are the parts of a state."""
@@ -326,7 +319,7 @@ class _Steps:
         kinds = program_kinds(self.program)
         inner = dict.fromkeys(n for node in values(kept) for n in self._of_columns(node))
         axes, real = (self.line, self.column), self.program.real
-        return [Result(self._fresh("of_column"), axes, DTYPE.get(kinds.of(n), real), n) for n in inner]
+        return [Result(fresh("of_column", self.taken), axes, DTYPE.get(kinds.of(n), real), n) for n in inner]
 
     def _of_columns(self, node: Node) -> Iterator[Node]:
         """The largest parts of a value that are the same for all elements of a column."""

@@ -15,7 +15,7 @@ from redalg.graph.node import Node
 from redalg.kernels.ir.layouts import VECTOR_BYTES
 from redalg.kernels.ir.program import STORAGE, Operand, Result
 from redalg.kernels.ir.schedule import staged_span
-from redalg.kernels.rows.staging import WHOLE, Staging
+from redalg.kernels.rows.staging import WHOLE, Staging, bring
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
@@ -84,14 +84,8 @@ class StagedGroups(Staging):
             left = f"({self.kernel.total}) * length - begin_next{f' + {skew}' if skew else ''}"
             out(f"held = {f'{skew} + count_next' if skew else 'count_next'}")
             out(f"whole = min((held + {vector - 1}) // {vector}, ({left}) // {vector}) * {vector}")
-            span = s.block * vector
-            with out.block(f"for v in range({-(-staged_span(s, size) // size // span)}):"):
-                out(f"j = cuda.threadIdx.x * {vector} + v * {span}")
-                with out.block("if j < whole:"):
-                    out(f"copy_{o.dtype}x{vector}({table}, {self._at(table, 'j')}, {array}, {start} + j)")
-            out("j = whole + cuda.threadIdx.x")
-            with out.block("if j < held:"):
-                out(f"store_shared_{o.dtype}({table}, {self._at(table, 'j')}, load_{o.dtype}({array}, {start} + j))")
+            rounds = -(-staged_span(s, size) // size // (s.block * vector))
+            bring(out, o.dtype, s.block, rounds, (table, self._at(table, "j")), (array, start), "held")
 
     def begin(self) -> None:
         """Where this thread's row lies among those of its group, which have arrived."""

@@ -13,11 +13,27 @@ from typing import TYPE_CHECKING
 from redalg.graph.node import Node
 from redalg.kernels.ir.layouts import VECTOR_BYTES
 from redalg.kernels.ir.program import STORAGE, Operand, Result
+from redalg.source.builder import Builder
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 WHOLE = ("float32", "float64")
+
+
+def bring(
+    out: Builder, dtype: str, block: int, rounds: int, to: tuple[str, str], source: tuple[str, str], held: str
+) -> None:
+    """Elements of an array from where it begins, to places j of a table: the first `whole` of them by copies of whole
+    vectors, so many rounds of all threads of a block; the rest of those that are held one by one."""
+    (table, at), (array, start), vector = to, source, VECTOR_BYTES // STORAGE[dtype]
+    with out.block(f"for v in range({rounds}):"):
+        out(f"j = cuda.threadIdx.x * {vector} + v * {block * vector}")
+        with out.block("if j < whole:"):
+            out(f"copy_{dtype}x{vector}({table}, {at}, {array}, {start} + j)")
+    out("j = whole + cuda.threadIdx.x")
+    with out.block(f"if j < {held}:"):
+        out(f"store_shared_{dtype}({table}, {at}, load_{dtype}({array}, {start} + j))")
 
 
 class Staging:
@@ -78,14 +94,8 @@ class Staging:
         table = self._table(array)
         out(self._declared(array, o.dtype))
         vector = self._vectors(o.dtype)
-        span = s.block * vector
-        with out.block(f"for v in range({-(-s.rows * s.threads * s.tile // span)}):"):
-            out(f"j = cuda.threadIdx.x * {vector} + v * {span}")
-            with out.block("if j < whole:"):
-                out(f"copy_{o.dtype}x{vector}({table}, j, {array}, block_begin + j)")
-        out("j = whole + cuda.threadIdx.x")
-        with out.block("if j < block_count:"):
-            out(f"store_shared_{o.dtype}({table}, j, load_{o.dtype}({array}, block_begin + j))")
+        rounds = -(-s.rows * s.threads * s.tile // (s.block * vector))
+        bring(out, o.dtype, s.block, rounds, (table, "j"), (array, "block_begin"), "block_count")
 
     def load(self, leaf: Node, at: str) -> str | None:
         """The text that reads an element of this thread's row; None where it is not there."""

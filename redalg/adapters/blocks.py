@@ -16,7 +16,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import walk
-from redalg.numeric.binding import Bound, bind
+from redalg.numeric.binding import Bound, bind, by_output
 from redalg.streaming import Accumulator, ids
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
@@ -35,13 +35,15 @@ def free_axes(form: Form) -> tuple[str, ...]:
     return tuple(dict.fromkeys(a for d in form.spec.tensors for a in d.axes if a not in held))
 
 
-def refuse_double_readings(layout: Layout, where: str) -> None:
+def refuse_double_readings(
+    layout: Layout, where: str, cut: str = "which comes in blocks", whole: str = "the whole in one task"
+) -> None:
     """Raises: RedalgError for a tensor that is both cut along the streamed axis and read as a whole."""
     parts = {d.array or d.name: d for d in layout.streamed}
     for d in layout.fixed:
         other = parts.get(d.array or d.name)
         if other is not None:
-            why = f"it is read as {other}, which comes in blocks, and as {d}, which would be the whole in one task"
+            why = f"it is read as {other}, {cut}, and as {d}, which would be {whole}"
             fix = "give the two readings tensors of their own"
             raise RedalgError(f"the tensor {d.array or d.name}", where, why, fix)
 
@@ -108,22 +110,18 @@ def next_pass(acc: Accumulator, placed: bool) -> Accumulator:
 
 def results(acc: Accumulator) -> dict[str, Any]:
     """The outputs without the axis, by name."""
-    return _by_name(acc, acc.result())
+    return by_output(acc.form.spec.outputs, acc.result())
 
 
 def rows(acc: Accumulator, start: int | None, names: Sequence[str], chunks: Chunks) -> dict[str, Any]:
     """The outputs that keep the axis, of one block."""
-    return _by_name(acc, acc.apply(start=start, **dict(zip(names, chunks, strict=True))))
+    return by_output(acc.form.spec.outputs, acc.apply(start=start, **dict(zip(names, chunks, strict=True))))
 
 
 def whole(form: Form, names: Sequence[str], arrays: Chunks) -> dict[str, Any]:
     """A form without a streamed axis, on one block."""
     found = form.compile("numpy")(**dict(zip(names, arrays, strict=True)))
-    return found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
-
-
-def _by_name(acc: Accumulator, found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {next(iter(acc.form.spec.outputs)): found}
+    return by_output(form.spec.outputs, found)
 
 
 def _holding(like: Accumulator, state: Snapshot) -> Accumulator:

@@ -17,6 +17,7 @@ from redalg.adapters.operands import mapped_form, own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.grouped import Grouped
+from redalg.numeric.binding import by_output
 from redalg.numeric.windows import refuse_windows
 
 WHERE = "form.xarray"
@@ -101,7 +102,7 @@ class _Call:
 
     def run(self) -> dict[str, Any]:
         found = self.form.dask(**self.arrays) if self.lazy else self.form.compile("numpy")(**self.arrays)
-        return found if isinstance(found, dict) else {next(iter(self.form.spec.outputs)): found}
+        return by_output(self.form.spec.outputs, found)
 
     def wrapped(self, values: Mapping[str, Any], before: Sequence[Any], labels: Mapping[Any, Any]) -> Any:
         found = {}

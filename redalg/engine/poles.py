@@ -10,7 +10,7 @@ from redalg.algebra.signs import linear
 from redalg.engine.emit import Emitter
 from redalg.engine.rules.cascade import Cascade
 from redalg.graph import node as g
-from redalg.graph.node import Node, is_inverse
+from redalg.graph.node import Node, is_inverse, is_position
 from redalg.graph.plan import COUNT, Slot
 
 
@@ -51,7 +51,7 @@ def poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> No
         return value
     scope = cascade.scope
     summed = {leaf for s in slots for x in s.lift for leaf in g.leaves(x)}  # an output reads its own element alone
-    bodies = [b for n in calculated(node) if scope.is_stage(n) and not _is_position(n) for b in n.args]
+    bodies = [b for n in calculated(node) if scope.is_stage(n) and not is_position(n) for b in n.args]
     for leaf, gap in _cancelled(bodies, summed):
         if scope.varies(leaf):
             gap = _narrowed(gap, node.axes | scope.axes)
@@ -98,12 +98,8 @@ def calculated(*roots: Node, done: Container[object] = ()) -> list[Node]:
         if n in found or n in done or n.is_boolean and n.op not in ("tensor", "reduce"):
             continue
         found[n] = None
-        stack.extend(() if _is_position(n) else n.args)
+        stack.extend(() if is_position(n) else n.args)
     return list(found)
-
-
-def _is_position(n: Node) -> bool:
-    return n.op == "reduce" and n.attr.kind in g.POSITIONS
 
 
 def _orders(value: Node, base: Node) -> set[Fraction]:

@@ -36,7 +36,7 @@ from redalg.joint import Joint, derived, part_of
 from redalg.language.spec import Spec, lengths_beside
 from redalg.laws.laws import InternalError
 from redalg.numeric.array_origin import origin_of, stand_in, to_jax
-from redalg.numeric.binding import bind, with_readings
+from redalg.numeric.binding import bind, by_output, with_readings
 from redalg.numeric.windows import folded
 from redalg.proofs.derivatives.document import Derivative
 from redalg.run import OnHost
@@ -455,12 +455,13 @@ class Vjp(_Derivative):
             return self._call(form, target, given)
 
         read = _read_by(self.forward, arrays)
-        values = _by_name(self.forward, run(self.forms[self.forward], read))
+        values = by_output(self.forward.outputs, run(self.forms[self.forward], read))
 
         def pulled(own: Vjp) -> dict[str, Any]:
             known = values
             if not values.keys() >= set(own.saved_tensors.values()):  # lengths of axes
-                known = values | _by_name(own.forward, run(own.forms[own.forward], _read_by(own.forward, arrays)))
+                more = run(own.forms[own.forward], _read_by(own.forward, arrays))
+                known = values | by_output(own.forward.outputs, more)
             return own._pulled(arrays, known, cotangents, run, list(self.wrt), own.together(self.wrt))
 
         own = self.of(n for n, value in cotangents.items() if prod(np.shape(value))).without(values)
@@ -507,7 +508,7 @@ class Vjp(_Derivative):
         found: dict[str, Any] = {}
         for unit in parts:
             form, spec = (self.forms[unit], unit) if isinstance(unit, Spec) else (unit, unit.spec)
-            found |= _by_name(spec, run(form, _read_by(spec, {**arrays, **held})))
+            found |= by_output(spec.outputs, run(form, _read_by(spec, {**arrays, **held})))
         zeros = {n: _real(_zeros(arrays[n])) for n in names if f"grad_{n}" not in found}
         own = {n: self.stretched(n, found[f"grad_{n}"], arrays[n]) for n in names if n not in zeros}
         return {n: zeros[n] if n in zeros else own[n] for n in names}
@@ -589,7 +590,7 @@ class Jvp(_Derivative):
         if self.spec is not None and self.form is not None:
             held = {t: _real(tangents[n] if n in tangents else _zeros(arrays[n])) for n, t in self.tangents.items()}
             given = _read_by(self.spec, {**arrays, **held})
-            found = _by_name(self.spec, self._call(self.form, target, given))
+            found = by_output(self.spec.outputs, self._call(self.form, target, given))
         like = next(iter(arrays.values()), 0.0)
         return {n: self._full(n, found.get(result), sizes, like) for n, result in self.results.items()}
 
@@ -690,10 +691,6 @@ def _described(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def _read_by(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, Any]:
     names = {name for d in spec.tensors for name in ((d.name, d.array) if d.dimensions else (d.array or d.name,))}
     return {k: v for k, v in arrays.items() if k in names}
-
-
-def _by_name(spec: Spec, result: Any) -> dict[str, Any]:
-    return result if isinstance(result, dict) else {next(iter(spec.outputs)): result}
 
 
 def _zeros(like: Any) -> Any:

@@ -537,6 +537,30 @@ def outermost_reductions(*roots: Node) -> Iterator[Node]:
     return outermost(lambda n: n.op == "reduce", *roots)
 
 
+def with_states(node: Node, values: Mapping[str, Node]) -> Node:
+    """The node with values in the place of state leaves of these names, as it stands."""
+    mapping = {leaf: values[leaf.attr.name] for leaf in leaves(node, "state") if leaf.attr.name in values}
+    return substitute(node, mapping, raw=True) if mapping else node
+
+
+def factors(fold: Node) -> tuple[Node, ...]:
+    """What a reduction's body multiplies."""
+    body = fold.args[0]
+    return body.args if body.op == "mul" else (body,)
+
+
+def is_position(node: Node) -> bool:
+    return node.op == "reduce" and node.attr.kind in POSITIONS
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, or one like it that is not taken; from now on it is."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 class Levels:
     """Where a recursion over a graph rests: one level of nodes out of `step`, and all of `kinds` of operation.
 

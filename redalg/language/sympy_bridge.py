@@ -213,14 +213,13 @@ _ALGEBRA = frozenset({"add", "mul", "pow"})  # SymPy collects through these, so 
 _HEAVY = 60  # SymPy objects in the tree of an argument that stays open
 
 
-def to_sympy(node: Node, names: Mapping[str, Any] | None = None, plain: bool = False) -> Any:
+def to_sympy(node: Node, plain: bool = False) -> Any:
     """The SymPy expression of a node; total. `to_node` inverts it on nodes that came from SymPy.
 
-    State leaves become plain symbols. `names` maps the name of a tensor or state leaf to another name or to an
-    expression. `plain` uses SymPy's own exp, log, Abs, Max, Min and Piecewise instead of this package's classes, for
-    readers who go on calculating; their evaluation assumes ordinary real numbers.
+    State leaves become plain symbols. `plain` uses SymPy's own exp, log, Abs, Max, Min and Piecewise instead of this
+    package's classes, for readers who go on calculating; their evaluation assumes ordinary real numbers.
     """
-    return _Tree(names or {}, plain).expression(node)
+    return _Tree(plain).expression(node)
 
 
 @dataclass(frozen=True)
@@ -235,10 +234,10 @@ class _Part:
 class _Tree:
     """The SymPy tree of a graph. What is too large for the operation that reads it is an opaque leaf there."""
 
-    def __init__(self, names: Mapping[str, Any], plain: bool) -> None:
-        self.names, self.table = names, {**_SAME, **_PLAIN} if plain else CONSTRUCTORS
+    def __init__(self, plain: bool) -> None:
+        self.table = {**_SAME, **_PLAIN} if plain else CONSTRUCTORS
         self.limit = 20 * _HEAVY if plain else _HEAVY
-        self.remembers = not names and not plain
+        self.remembers = not plain
         self.done: dict[Node, _Part] = {}
 
     def expression(self, node: Node) -> Any:
@@ -255,7 +254,7 @@ class _Tree:
 
     def part(self, n: Node) -> _Part:
         if not n.args or n.op == "reduce":
-            return _Part(_leaf(n, self.names))
+            return _Part(_leaf(n))
         parts = [self.read(a, n) for a in n.args]
         expr = _apply(n, [p.expr for p in parts], self.table)
         part = _Part(expr, 1 + sum(p.weight for p in parts), 1 + max(p.levels for p in parts))
@@ -269,7 +268,7 @@ class _Tree:
             return _Part(Opaque(a))
         part = self.done[a]
         if self.is_large(n, part.weight, part.levels):
-            return _Part(Opaque(_renamed(a, self.names) if self.names else settle(a)))
+            return _Part(Opaque(settle(a)))
         return part
 
     def is_known(self, a: Node, n: Node) -> bool:
@@ -283,7 +282,7 @@ class _Tree:
 _sizes: weakref.WeakKeyDictionary[Node, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 
-def _leaf(n: Node, names: Mapping[str, Any]) -> Any:
+def _leaf(n: Node) -> Any:
     if n.op == "const":
         return sympy.Rational(n.attr.numerator, n.attr.denominator)
     if n.op == "special":
@@ -293,25 +292,10 @@ def _leaf(n: Node, names: Mapping[str, Any]) -> Any:
     if n.op in ("index", "size"):
         return (Index if n.op == "index" else Size)(n)
     if n.op in ("tensor", "state"):
-        other = names.get(n.attr.name)
-        if other is None:
-            return leaf_symbol(n)
-        return sympy.Symbol(other) if isinstance(other, str) else other
+        return leaf_symbol(n)
     if n.op == UNSUPPORTED:
         return sympy.Symbol(n.attr[1])
-    return Opaque(_renamed(n, names))
-
-
-def _renamed(n: Node, names: Mapping[str, Any]) -> Node:
-    """Rename the leaves inside a reduction."""
-    mapping = {}
-    for leaf in g.leaves(n, "tensor", "state") if names else ():
-        other = names.get(leaf.attr.name)
-        if isinstance(other, str):
-            mapping[leaf] = g.state(other, leaf.attr.axes, leaf.attr.domain)
-        elif other is not None:
-            mapping[leaf] = to_node(other, strict=False)
-    return _replaced(n, mapping) if mapping else n
+    return Opaque(n)
 
 
 def _apply(n: Node, args: list[Any], table: Mapping[str, Callable[..., Any]]) -> Any:

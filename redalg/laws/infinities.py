@@ -25,11 +25,12 @@ from redalg.errors import RedalgError
 from redalg.graph import node as g
 from redalg.graph.domains import conditions
 from redalg.graph.masked import finite, new_axes
-from redalg.graph.node import Decl, Node
+from redalg.graph.node import Decl, Node, is_position
 from redalg.graph.plan import COUNT
 from redalg.laws.batch import free_axis, plan_over, spec_over
 from redalg.laws.check import is_exact
 from redalg.laws.drawn import Tensor, count, data
+from redalg.numeric.binding import by_output
 from redalg.numeric.definition import reference
 
 if TYPE_CHECKING:
@@ -183,10 +184,6 @@ def _over(condition: Node, axes: frozenset[str]) -> Node:
     return g.reduction("all", tuple(sorted(axes)), condition) if axes else condition
 
 
-def is_position(node: Node) -> bool:
-    return node.op == "reduce" and node.attr.kind in g.POSITIONS
-
-
 def positions(node: Node) -> list[Node]:
     """The positions that an output of integers is, or is calculated from."""
     found = [] if node.is_boolean else [n for n in g.walk(node) if is_position(n)]
@@ -309,7 +306,7 @@ class Cases:
     def wanted(self) -> dict[str, Any]:
         """The definition."""
         found = reference(self.spec, **self.arrays)
-        return found if isinstance(found, dict) else {next(iter(self.spec.outputs)): found}
+        return by_output(self.spec.outputs, found)
 
     @cached_property
     def halves(self) -> list[Cases]:

@@ -66,6 +66,7 @@ LAWS = {
     "O5": "{} does not distribute over combine",
     "O6": "identity is not neutral",
 }
+BUDGET = 5_000  # node evaluations for the obligations of a plan
 LEAST = 5  # node evaluations for any one law, however many there are: what laws share is evaluated once
 CAST_COMMUTES = "cast_commutes"  # the assumption that rounding commutes with rescaling
 
@@ -108,21 +109,21 @@ def _without_casts(pair: Obligation) -> Obligation:
     return replace(pair, left=left, right=right, assumptions=(*pair.assumptions, Node("eq", (right, right))))
 
 
-def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
+def verify_plan(spec: Spec, plan: Plan) -> None:
     """Test every obligation at random exact points; raise `InternalError` naming the first that fails.
 
-    The draw is a function of the spec alone. `budget` bounds the work in node evaluations: large forms get fewer
+    The draw is a function of the spec alone. `BUDGET` bounds the work in node evaluations: large forms get fewer
     points. A domain condition that the form names as an assumption is not expected to hold everywhere.
 
     Raises: Exhausted where stating and testing them takes more than a budget of operations.
     """
     with allowance(LAWS_TESTED, "operations in testing the laws of a form", doing="testing the laws of the form"):
-        _verify(spec, plan, budget)
+        _verify(spec, plan)
 
 
-def _verify(spec: Spec, plan: Plan, budget: int) -> None:
+def _verify(spec: Spec, plan: Plan) -> None:
     pairs, assumed = obligations(plan, spec), bool(dict(plan.assumptions).keys() - NUMERIC)
-    share = max(LEAST, budget // max(1, len(pairs)))
+    share = max(LEAST, BUDGET // max(1, len(pairs)))
     expected = (pair for pair in pairs if not (pair.name == "O7" and assumed))
     for number, group in enumerate(together(expected)):
         found = refutations(group, seed=f"{spec.digest!r}:{number}", budget=share, partial=assumed)

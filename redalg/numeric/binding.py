@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -156,6 +156,11 @@ def result_flows(spec: Spec, bound: Bound) -> dict[str, Flow]:
 def result_dtypes(spec: Spec, bound: Bound) -> dict[str, np.dtype]:
     """The dtype of each output for these arrays."""
     return {name: flow.dtype for name, flow in result_flows(spec, bound).items()}
+
+
+def by_output(outputs: Iterable[str], result: Any) -> dict[str, Any]:
+    """Results by name, also where there is one output and the call gives the bare array."""
+    return result if isinstance(result, dict) else {next(iter(outputs)): result}
 
 
 # --- names and kinds -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.algebra import state as symbolic
 from redalg.errors import RedalgError
 from redalg.graph.node import Decl, Node, leaves, walk
-from redalg.numeric.binding import bind
+from redalg.numeric.binding import bind, by_output
 from redalg.numeric.definition import reference
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.windows import refuse_windows
@@ -152,6 +152,6 @@ def truth(course: Course) -> dict[str, float]:
     """Output -> its definition over all elements, for the outputs that do not keep the axis."""
     form = course.form
     found = reference(form.spec, **course.arrays)
-    values = found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
+    values = by_output(form.spec.outputs, found)
     names = [o.name for o in form.plan.outputs if not o.keeps_axis]
     return {name: course.pick(values[name], form.spec.output_axes[name]) for name in names}

@@ -10,6 +10,7 @@ from redalg.errors import RedalgError
 from redalg.graph.intervals import is_interval, moved_array
 from redalg.graph.node import Node, add, is_const, mul, power, reduction, size, substitute, walk
 from redalg.graph.plan import COUNT
+from redalg.numeric.binding import by_output
 from redalg.numeric.definition import reference
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.exact_numbers import arithmetic
@@ -214,16 +215,12 @@ def _stream(
             for accumulator in fed.values():
                 accumulator.update(**part(t, t + 1))
         done, seen = n, part(0, n)
-        truth = _by_name(form, reference(form.spec, exact=True, **seen, **rest))
+        truth = by_output(form.spec.outputs, reference(form.spec, exact=True, **seen, **rest))
         results = {name: _read(form, accumulator, seen) for name, accumulator in fed.items()}
         with np.errstate(all="ignore"):
-            results |= {name: _by_name(form, f(**seen, **rest)) for name, f in whole.items()}
+            results |= {name: by_output(form.spec.outputs, f(**seen, **rest)) for name, f in whole.items()}
         found[n] = {name: error(result, truth) for name, result in results.items()}
     return found
-
-
-def _by_name(form: Form, result: Any) -> Arrays:
-    return result if isinstance(result, dict) else {next(iter(form.spec.outputs)): result}
 
 
 def _read(form: Form, accumulator: Any, seen: Arrays) -> Arrays:

@@ -13,7 +13,7 @@ from redalg.errors import RedalgError
 from redalg.graph.operators import TopK
 from redalg.graph.plan import COUNT, PassPlan, given
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
-from redalg.numeric.binding import Bound
+from redalg.numeric.binding import Bound, by_output
 from redalg.numeric.definition import finished, reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.numeric.integers import EXACT, magnitude
@@ -122,7 +122,7 @@ def _nothing(a: Accumulator, where: str) -> dict[str, Array]:
             raise RedalgError("a result", where, why, f"update with a chunk (of length 0, if need be) of {decl.name}")
         arrays[decl.name] = np.zeros([sizes[axis] for axis in decl.axes], _dtype_of(decl, a._now.nothing))
     found = reference(a.form.spec, **arrays)
-    named = found if isinstance(found, dict) else {next(iter(a.form.spec.outputs)): found}
+    named = by_output(a.form.spec.outputs, found)
     flows = _flows(a.form.spec, tuple({**a._bound.dtypes, **(a._now.nothing or {})}.items()))
     known = a._now.nothing is not None
     return {n: finished(x, flows[n].dtype) if known or _is_narrow(flows[n].dtype) else x for n, x in named.items()}

@@ -19,6 +19,7 @@ from redalg.verdicts.evaluate import Unsupported
 from redalg.verdicts.search import Found, Laboratory, known_contexts, own_contexts, stage_body
 
 DEFAULT_MINIMUM = 9
+SAMPLES = 20
 SHOWN = 12  # size of the minor that is shown where the rank allows it
 
 
@@ -74,13 +75,11 @@ def refute_stage(
     known: frozenset[Node] = frozenset(),
     *,
     minimum_k: int = DEFAULT_MINIMUM,
-    budget: int = 20,
 ) -> Witness | None:
     """A witness that a sum (or product) over `axis` has no one-pass form with few slots, or None if none was found.
 
     `known` are contexts of an earlier pass: they have the same value in every stream of the witness. `minimum_k` must
-    exceed the rank of every form one would accept; `budget` counts samples. None proves nothing. The result is a
-    function of the arguments.
+    exceed the rank of every form one would accept. None proves nothing. The result is a function of the arguments.
 
     >>> from redalg.graph.node import const, div, fn, reduction, size, sub, tensor
     >>> x = tensor("x", ("j",))
@@ -95,12 +94,12 @@ def refute_stage(
     reads_size = any(n.op == "size" and n.attr == axis[0] for n in own_contexts(body, axis[0], known, sizes=True))
     if not own and (earlier or not reads_size):
         return None
-    found = _search(body, axis, minimum_k, budget, None, earlier)
+    found = _search(body, axis, minimum_k, SAMPLES, None, earlier)
     return None if found is None else _witness(found, "minor", axis, _stage_scope(stage, axis, found, bool(earlier)))
 
 
 def refute_output(
-    output: Node, axis: tuple[str, ...], *, minimum_k: int = DEFAULT_MINIMUM, budget: int = 20
+    output: Node, axis: tuple[str, ...], *, minimum_k: int = DEFAULT_MINIMUM, budget: int = SAMPLES
 ) -> Witness | None:
     """A witness that no state of few reals determines the output, whatever ⊕ is, or None if none was found.
 

@@ -73,9 +73,9 @@ WAYS = {
     "early": Way("ld.global", stays=True),
 }
 ORDERED = {
-    "relaxed": ("ld.relaxed.gpu.global", "st.relaxed.gpu.global"),
-    "acquire": ("ld.acquire.gpu.global", ""),
-    "release": ("", "st.release.gpu.global"),
+    "relaxed": Way("ld.relaxed.gpu.global", "st.relaxed.gpu.global"),
+    "acquire": Way(load="ld.acquire.gpu.global"),
+    "release": Way(store="st.release.gpu.global"),
 }
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -338,8 +338,8 @@ def _taken(name: str, shape: Shape, given: Any) -> Any:
     return types.UniTuple(wanted, shape.width) if shape.width > 1 else wanted
 
 
-def _ordered(name: str, dtype: str, text: str) -> Any:
-    """One element, in an order that other blocks agree on."""
+def _ordered(name: str, dtype: str, way: Way) -> Any:
+    """One element, in an order that other blocks agree on: a load, or else a store."""
     shape = Shape(dtype, 1)
     result = types.uint64 if dtype == "uint64" else shape.tuple  # words of bits travel between blocks
 
@@ -347,13 +347,13 @@ def _ordered(name: str, dtype: str, text: str) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
             place = address(context, b, sig.args[0], args[0], args[1], Way())
             at = _part(b, place, shape.word, 1, 0)
-            return _values(b, shape, _read_by_ptx(b, at, shape.word, 1, text, effects=True))[0]
+            return _values(b, shape, _read_by_ptx(b, at, shape.word, 1, way.load, effects=True))[0]
 
         return result(pointer, index), body
 
-    if text.startswith("ld"):
+    if way.load:
         return function(name, "pointer index", load)
-    return _store(name, shape, Way(store=text), result if dtype == "uint64" else None)
+    return _store(name, shape, way, result if dtype == "uint64" else None)
 
 
 def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -366,11 +366,11 @@ def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
                 yield f"store_{label}", partial(_store, f"store_{label}", shape, way)
         if "int" in dtype and size <= 4:
             yield f"load32_{dtype}", partial(_load, f"load32_{dtype}", Shape(dtype, 1), Way(), types.int32)
-        for word, texts in ORDERED.items():
-            for verb, text in zip(("load", "store"), texts, strict=True):
-                if text:
+        for word, way in ORDERED.items():
+            for verb, one in (("load", Way(load=way.load)), ("store", Way(store=way.store))):
+                if one != Way():
                     name = f"{verb}_{word}_{dtype}"
-                    yield name, partial(_ordered, name, dtype, text)
+                    yield name, partial(_ordered, name, dtype, one)
 
 
 def _anywhere() -> Iterator[tuple[str, Callable[[], Any]]]:

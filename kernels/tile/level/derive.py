@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from redalg.graph.node import FALSE, NEG_INF, TRUE, ZERO, Node, mul, rename_axes, state, substitute, tensor, walk
+from redalg.graph.node import FALSE, NEG_INF, TRUE, ZERO, Node, fresh, mul, rename_axes, state, substitute, tensor, walk
 from redalg.graph.operators import Sum
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Join, Let, Loop, Operand, Program, Result
@@ -202,9 +202,7 @@ def _apart(
         streamed = [a for n in walk(*node.args) if n.op == "tensor" for a in [stream in n.axes]]
         if any(streamed) and not all(streamed):
             continue
-        name = f"value{len(firsts) + 1}"
-        while name in taken:
-            name += "_"
+        name = fresh(f"value{len(firsts) + 1}", taken)
         axes = tuple(a for a in (*program.rows, stream) if a in node.axes)
         if set(axes) != node.axes:
             raise Outside("a reduction inside an element varies along columns")

@@ -26,7 +26,6 @@ from redalg.adapters.heads.operator import (
 from redalg.adapters.heads.parts import (
     collect,
     contracts,
-    fresh,
     head,
     moving_factors,
     over_leaves,
@@ -40,7 +39,7 @@ from redalg.adapters.torch_op import torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import derived
 from redalg.graph import node as g
-from redalg.graph.node import Node
+from redalg.graph.node import Node, fresh
 from redalg.language.spec import Spec
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from redalg.adapters.heads.parts import Product, contracts, factors, fresh, moving_factors, over_leaves, wide
+from redalg.adapters.heads.parts import Product, contracts, moving_factors, over_leaves, wide
 from redalg.graph import node as g
-from redalg.graph.node import Node
+from redalg.graph.node import Node, factors, fresh
 from redalg.language.spec import Spec
 
 KINDS = {"max": "max", "argmax": "max", "min": "min", "argmin": "min"}

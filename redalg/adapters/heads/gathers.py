@@ -26,6 +26,7 @@ from redalg.form import Form
 from redalg.gradients.calls import Jvp, Vjp, derived
 from redalg.kernels.cuda.gathered import gathered_sums
 from redalg.language.spec import Spec
+from redalg.numeric.binding import by_output
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -280,7 +281,7 @@ class Gathers:
         if run is None:
             run = self._runs[spec, target] = compiled(self._form(spec), target)
         found = run(**read)
-        return found if isinstance(found, dict) else {next(iter(spec.outputs)): found}
+        return by_output(spec.outputs, found)
 
     def _form(self, spec: Spec) -> Form:
         return derived(spec)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from redalg.errors import RedalgError
 from redalg.graph import node as g
-from redalg.graph.node import Decl, Node
+from redalg.graph.node import Decl, Node, factors, fresh
 from redalg.language.spec import Number, Spec
 
 WHERE = "redalg.torch.head"
@@ -104,11 +104,6 @@ def contracts(n: Node) -> bool:
 def _is_product(n: Node) -> bool:
     """A product of two matrices."""
     return contracts(n) and len(n.axes) == 2 and all(len(f.attr.axes) == 2 for f in moving_factors(n))
-
-
-def factors(fold: Node) -> tuple[Node, ...]:
-    body = fold.args[0]
-    return body.args if body.op == "mul" else (body,)
 
 
 def moving_factors(fold: Node) -> list[Node]:
@@ -213,13 +208,6 @@ def _weighted(n: Node, reads: set[Node]) -> bool:
         return False
     others = [a for a in n.args if a not in reads]
     return any(not leaf.attr.domain & {"integer", "bool"} for a in others for leaf in g.leaves(a))
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def placed(spec: Spec, axes: Iterable[str]) -> Placed:

@@ -19,6 +19,7 @@ from redalg.form import Form
 from redalg.gradients.calls import Vjp, derived
 from redalg.graph.node import Decl
 from redalg.language.spec import Spec
+from redalg.numeric.binding import by_output
 from redalg.numeric.dtypes import output_flows
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
@@ -161,7 +162,7 @@ class Slabs:
         if run is None:
             run = self._runs[spec.spec, target] = compiled(derived(spec.spec), target)
         found = run(**arguments) if out is None else run(**arguments, out=out)
-        return found if isinstance(found, dict) else {next(iter(spec.spec.outputs)): found}
+        return by_output(spec.spec.outputs, found)
 
     def product_dtype(self, dtype: Any) -> Any:
         return getattr(torch, self.held) if self.held else torch.promote_types(dtype, torch.float32)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.adapters.blocks import refuse_double_readings
 from redalg.adapters.operands import own_tensors
 from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
 from redalg.adapters.ranks.device import DeviceCollective, check
@@ -18,7 +19,7 @@ from redalg.adapters.ranks.states import Reduction, Shape, gather, hindrance, me
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.operators import Average, Extremum, Quantifier, Sum
-from redalg.numeric.binding import with_readings
+from redalg.numeric.binding import by_output, with_readings
 from redalg.numeric.windows import refuse_windows
 from redalg.streaming import checks
 from redalg.streaming.accumulator import Accumulator
@@ -62,7 +63,7 @@ class Collective:
         if not self.layout.axis:
             why = f"{without_axis(form.plan)}, so ranks have nothing to merge"
             raise RedalgError("a collective of this form", "form.collective", why, "form.compile() on every rank")
-        _check_readings(self.layout)
+        refuse_double_readings(self.layout, "form.collective", "of which a rank has a part", "the whole")
         refuse_windows(form.spec.tensors, "form.collective")
         if way not in (None, *WAYS):
             raise RedalgError(f"way={way!r}", "form.collective", f"the ways are {', '.join(WAYS)}", 'way="gather"')
@@ -218,19 +219,15 @@ class _Call:
         acc._now = acc._readable(replace(acc._now, pieces=Single(state), span=whole))
 
     def _results(self, begins: list[int]) -> Any:
-        outputs = self.layout.plan.outputs
+        outputs, names = self.layout.plan.outputs, list(self.form.spec.outputs)
         found: dict[str, Any] = {}
         if not all(o.keeps_axis for o in outputs):
-            found |= self._named(self.acc.result())
+            found |= by_output(names, self.acc.result())
         if any(o.keeps_axis for o in outputs):
-            pieces = [self._named(self.acc.apply(start=a, **x)) for a, x in zip(begins, self.chunks, strict=True)]
+            pieces = [by_output(names, self.acc.apply(start=a, **x)) for a, x in zip(begins, self.chunks, strict=True)]
             axes, axis = self.form.spec.output_axes, self.layout.axis[0]
             found |= {o: joined([p[o] for p in pieces], axes[o].index(axis)) for o in pieces[0]}
-        names = list(self.form.spec.outputs)
         return found[names[0]] if len(names) == 1 else {name: found[name] for name in names}
-
-    def _named(self, value: Any) -> dict[str, Any]:
-        return value if isinstance(value, dict) else {next(iter(self.form.spec.outputs)): value}
 
 
 def _arguments(form: Form, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,17 +239,6 @@ def _arguments(form: Form, given: tuple[Any, ...], named: Mapping[str, Any]) -> 
         why = f"the spec reads {', '.join(map(str, own))}"
         raise RedalgError(f"{len(given)} arrays without a name", WHERE, why, "pass them by name")
     return {own[0].name: given[0]}
-
-
-def _check_readings(layout: Layout) -> None:
-    """Raises: RedalgError for a tensor that is both streamed and read as a whole: no rank has the whole."""
-    parts = {d.array or d.name: d for d in layout.streamed}
-    for d in layout.fixed:
-        other = parts.get(d.array or d.name)
-        if other is not None:
-            why = f"it is read as {other}, of which a rank has a part, and as {d}, which would be the whole"
-            fix = "give the two readings tensors of their own"
-            raise RedalgError(f"the tensor {d.array or d.name}", "form.collective", why, fix)
 
 
 def _identity(form: Form) -> int:

@@ -29,6 +29,7 @@ from redalg.form import Form
 from redalg.graph.operators import Extremum, Quantifier
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import declared_dtype
+from redalg.numeric.binding import by_output
 from redalg.numeric.dtypes import output_flows
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
@@ -170,7 +171,7 @@ class DeviceCollective:
         results = {o: found[o] for o in specs.merged}
         if self.apply is not None:
             kept = [
-                _named(specs.apply, self.apply(**_taken(specs.apply, {**part, **found, **place})))
+                by_output(specs.apply.outputs, self.apply(**_taken(specs.apply, {**part, **found, **place})))
                 for part, place in zip(parts, places, strict=True)
             ]
             axes = self.form.spec.output_axes
@@ -191,7 +192,8 @@ class DeviceCollective:
         """Results of the states of all ranks, merged in the order of ranks."""
         assert buffers.everyone is not None
         self.channel.gather_into(buffers.everyone.flat, buffers.mine.flat)
-        return _named(self.specs.merge, self.merge(**_taken(self.specs.merge, {**arrays, **buffers.everyone.views})))
+        spec = self.specs.merge
+        return by_output(spec.outputs, self.merge(**_taken(spec, {**arrays, **buffers.everyone.views})))
 
     def _reduced(self, buffers: Buffers, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Results of anchors of all ranks, then of sums at these anchors."""
@@ -206,7 +208,7 @@ class DeviceCollective:
             for buffer, op in turn.buffers:
                 self.channel.reduce_into(buffer, op)
             held |= turn.views
-        return _named(self.reduced.merge, self.steps[2](**_taken(self.reduced.merge, held)))
+        return by_output(self.reduced.merge.outputs, self.steps[2](**_taken(self.reduced.merge, held)))
 
     def _places(self, start: tuple[int, ...] | None) -> list[dict[str, int]]:
         """Raises: RedalgError where the form reads positions, and the part has none."""
@@ -341,10 +343,6 @@ def _into(run: Any, spec: Spec, arrays: Mapping[str, Any], views: Mapping[str, A
 
 def _taken(spec: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {d.name: arrays[d.name] for d in spec.tensors}
-
-
-def _named(spec: Any, value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {next(iter(spec.outputs)): value}
 
 
 def check(form: Form, arrays: Mapping[str, Any]) -> None:
