@@ -45,16 +45,13 @@ from redalg.source.names import axis_name, result_name
 from redalg.source.render import text
 from redalg.source.statements import (
     Block,
-    Expression,
     Function,
     Statement,
     Table,
     changed,
     expression,
-    mapped,
     parameters,
     reads,
-    rewritten,
 )
 
 ENTRY = expression('njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})')
@@ -203,6 +200,10 @@ class CpuKernel(Kernel):
     def comment(self, text: str) -> None:
         """Nothing: those comments tell of threads, warps and shared memory."""
 
+    def told(self, value: str, real: str, lane: str) -> str:
+        """What threads would tell each other, one thread knows."""
+        return value
+
     def walk(self) -> str:
         return f"; {self.stage.does}"
 
@@ -266,7 +267,7 @@ class CpuKernel(Kernel):
 
 
 class _Hoisted:
-    """Buffers are made once, before the rows; and what threads would tell each other, one thread knows.
+    """Buffers are made once, before the rows.
 
     `buffers`: statements that make them, by name; `heap`: names of those the C library has to give back.
     """
@@ -277,7 +278,7 @@ class _Hoisted:
 
     def block(self, block: Block) -> Block:
         """What remains inside the loop over rows."""
-        return mapped(changed(block, self._taken), _alone)
+        return changed(block, self._taken)
 
     def _taken(self, s: Statement) -> Block:
         """Nothing for a statement that makes a buffer, which is made elsewhere then."""
@@ -289,14 +290,3 @@ class _Hoisted:
         self.buffers[s.name] = f"{s.name} = {'stack' if small else 'heap'}_{s.dtype}({size})"
         self.heap += [] if small or s.name in self.heap else [s.name]
         return ()
-
-
-def _alone(e: Expression) -> Expression:
-    """What one thread says for a shuffle."""
-
-    def rule(node: Expression) -> Expression | None:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("shfl_idx_"):
-            return node.args[0]
-        return None
-
-    return rewritten(e, rule)

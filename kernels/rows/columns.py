@@ -280,7 +280,7 @@ class ColumnPrinter(StepPrinter):
         inner.leaf = elements.element_leaf
         for i, node in enumerate(told):
             shuffle = {"i": "i64", "b": "b1"}.get(kernel.kinds.of(node), kernel.real)
-            out(f"element{i + 1} = shfl_idx_{shuffle}({elements.tiles_of[node]}[k], owner)")
+            out(f"element{i + 1} = {kernel.told(f'{elements.tiles_of[node]}[k]', shuffle, 'owner')}")
             inner.known[node] = f"element{i + 1}"
         position, axes = elements.needs(nodes)
         elements.places_along(axes if position else ())

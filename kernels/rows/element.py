@@ -125,10 +125,10 @@ class Elements:
     def _first_held(self, tile: str) -> str:
         """The first element, from the lane that has it: of unaligned rows, before its first vector."""
         s = self.kernel.schedule
-        first = f"({tile}[TILE] if edge == 0 else {tile}[0])" if s.peel else f"{tile}[0]"
+        first = f"{tile}[TILE] if edge == 0 else {tile}[0]" if s.peel else f"{tile}[0]"
         if s.threads == 1:
-            return first
-        return f"shfl_idx_{self.kernel.real}({first.strip('()')}, cuda.threadIdx.x - t)"
+            return f"({first})" if s.peel else first
+        return self.kernel.told(first, self.kernel.real, "cuda.threadIdx.x - t")
 
     def position(self, axis: str) -> str:
         return "at" if self.program.stream == (axis,) else f"i_{axis_name(axis)}"

@@ -494,6 +494,10 @@ class Kernel:
         """What a CUDA engineer asks of what is printed next."""
         self.out.comment(text)
 
+    def told(self, value: str, real: str, lane: str) -> str:
+        """The text of a value of another lane."""
+        return f"shfl_idx_{real}({value}, {lane})"
+
     def flush(self, scope: Scalars) -> None:
         """Write what a scope has collected."""
         self.out(*scope.lines)

@@ -146,12 +146,9 @@ class Merge:
         self.kernel.comment("The row's state to all of its lanes.")
         leader = "0" if s.threads >= 32 else "(cuda.threadIdx.x & 31) // THREADS * THREADS"
         for name, kind, top in self.parts:
-            text = f"shfl_idx_{self._real(kind)}({{}}, {leader})"
-            if top:
-                with out.block(f"for i in range({top}):"):
-                    out(f"{name}[i] = {text.format(f'{name}[i]')}")
-            else:
-                out(f"{name} = {text.format(name)}")
+            with out.block(f"for i in range({top}):" if top else None):
+                own = f"{name}[i]" if top else name
+                out(f"{own} = {self.kernel.told(own, self._real(kind), leader)}")
 
     # --- tables in shared memory -------------------------------------------------------------------------------------
 
