@@ -157,7 +157,7 @@ class _Copies:
 
     def _refuse_barriers(self, s: Nested) -> None:
         called = (n for inner in walk([s]) for e in expressions(inner) for n in ast.walk(e) if isinstance(n, ast.Call))
-        if any("sync" in text(call.func) for call in called):
+        if any("sync" in _name(call.func) for call in called):
             head = f"for {text(s.target)} in {text(s.over)}" if isinstance(s, For) else _asked(s)
             raise ValueError(f"a barrier where the row decides: {head}:")
 
@@ -202,9 +202,11 @@ class _Copies:
 
     def _shifted(self, call: ast.Call) -> str:
         """The name of a load, of what starts anywhere."""
-        start = isinstance(call.args[0], ast.Name) and call.args[0].id in self.astride
-        way = "load_early_" if text(call.func).startswith("load_early_") else "load_"
-        return text(call.func).replace(way, f"{way}shifted_", 1) if start else text(call.func)
+        name = _name(call.func)
+        if not (isinstance(call.args[0], ast.Name) and call.args[0].id in self.astride):
+            return name
+        way = "load_early_" if name.startswith("load_early_") else "load_"
+        return f"{way}shifted_{name.removeprefix(way)}"
 
     def _called(self, call: ast.Call, args: list[Expression]) -> Expression:
         return ast.Call(ast.Name(f"{self._shifted(call)}x{self.count}", ast.Load()), args, [])
@@ -213,6 +215,12 @@ class _Copies:
         """Whether the neighbours of what is loaded or stored lie beside it."""
         named = isinstance(call.func, ast.Name) and call.func.id.startswith(f"{verb}_") and call.args
         return bool(named) and isinstance(call.args[0], ast.Name) and call.args[0].id in self.wide[verb]
+
+
+def _name(function: Expression) -> str:
+    """What a function is called, in its module."""
+    assert isinstance(function, ast.Name | ast.Attribute)
+    return function.id if isinstance(function, ast.Name) else function.attr
 
 
 def _asked(s: While | If) -> str:

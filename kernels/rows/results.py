@@ -11,7 +11,6 @@ from redalg.graph.node import Node, walk
 from redalg.kernels.code.text import conjunction, literal
 from redalg.kernels.ir.program import Pass, Result, renamed
 from redalg.source.names import axis_name
-from redalg.source.render import text
 from redalg.source.statements import (
     Assign,
     Block,
@@ -301,10 +300,10 @@ class Results:
 
         def written(s: Statement) -> Statement:
             target = s.targets[0] if isinstance(s, Assign) else None
-            if not (isinstance(target, ast.Subscript) and text(target.value) in stored):
+            table = target.value if isinstance(target, ast.Subscript) else None
+            r = stored.get(table.id) if isinstance(table, ast.Name) else None
+            if r is None or not isinstance(s, Assign):
                 return s
-            assert isinstance(s, Assign)
-            r = stored[text(target.value)]
             base = self.kernel.elements.result_base(r)
             call = self.access.store(r, f"{base} + at" if base else "at", ["value"])
             return Do(value=with_names(expression(call), {"value": s.value}))
