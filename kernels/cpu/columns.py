@@ -69,14 +69,8 @@ class CpuColumnPrinter(ColumnPrinter):
 
     def place(self) -> None:
         """The index of column m along every column axis."""
-        kernel, axes = self.kernel, self.kernel.program.columns
-        kernel.out(f"column = {kernel.origin}m")
-        rest = "column"
-        for axis in reversed(axes[1:]):
-            size = kernel.access.size(axis)
-            kernel.out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
-            rest = "rest"
-        kernel.out(f"i_{axis_name(axes[0])} = {rest}")
+        kernel = self.kernel
+        kernel.out(f"column = {kernel.origin}m", *kernel.access.indices("column", kernel.program.columns))
 
     def reduced(self, node: Node) -> str:
         kernel, out = self.kernel, self.kernel.out

@@ -41,7 +41,7 @@ from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
 from redalg.kernels.rows.kernel import Kernel, read
 from redalg.source.builder import Builder
-from redalg.source.names import axis_name, result_name
+from redalg.source.names import result_name
 from redalg.source.render import text
 from redalg.source.statements import (
     Block,
@@ -255,13 +255,7 @@ class CpuKernel(Kernel):
             if self.cpu.groups > 1:
                 out(f"lanes = {self.cpu.groups} * COLUMNS")
         out("t = 0")
-        rest = "row"
-        for axis in reversed(rows[1:]):
-            size = self.access.size(axis)
-            out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
-            rest = "rest"
-        if rows:
-            out(f"i_{axis_name(rows[0])} = {rest}")
+        out(*self.access.indices("row", rows))
         self.elements.offsets()
         self.watching.begin()
 

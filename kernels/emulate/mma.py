@@ -153,12 +153,12 @@ class _Product:
     kind: str
     right: str
     pitch: int
-    left: str
-    a: str
-    a_pitch: int
-    fresh: bool
-    transposed: bool
-    tall: int
+    left: str = ""
+    a: str = "registers"
+    a_pitch: int = 0
+    fresh: bool = True
+    transposed: bool = False
+    tall: int = 1
     a_transposed: bool = False
 
     def __call__(self, tile: Any, left: Any, place: int) -> Request:
@@ -230,35 +230,8 @@ class _Product:
         return tiles.read(at, TF32 if self.single and not self.left else size)
 
 
-def _tile_product(
-    columns: int,
-    terms: int,
-    dtype: str,
-    pitch: int,
-    a: str = "registers",
-    a_pitch: int = 0,
-    fresh: bool = True,
-    transposed: bool = False,
-    tall: int = 1,
-    a_transposed: bool = False,
-) -> _Product:
-    return _Product(columns, terms, dtype, "", pitch, "", a, a_pitch, fresh, transposed, tall, a_transposed)
-
-
-def _converted_product(
-    columns: int,
-    terms: int,
-    kind: str,
-    right: str,
-    pitch: int,
-    left: str = "",
-    a: str = "registers",
-    a_pitch: int = 0,
-    fresh: bool = True,
-    transposed: bool = False,
-    tall: int = 1,
-) -> _Product:
-    return _Product(columns, terms, kind, right, pitch, left, a, a_pitch, fresh, transposed, tall)
+def _tile_product(columns: int, terms: int, dtype: str, pitch: int, **more: Any) -> _Product:
+    return _Product(columns, terms, dtype, "", pitch, **more)
 
 
 def _lanes_sorted(columns: int, tall: int = 1) -> Callable[[Any], Request]:
@@ -300,7 +273,7 @@ PLAIN: dict[str, Callable[..., Any]] = {  # those of `mma`
     "left_load": _left_load,
 }
 CONVERTED: dict[str, Callable[..., Any]] = {  # those of `mma_types`
-    "converted_product": _converted_product,
+    "converted_product": _Product,
     "lanes_sorted": _lanes_sorted,
     **{name: _lane(name) for name in ("row_lane", "quad_lane", "values_lane")},
     "converted_load": _converted_load,

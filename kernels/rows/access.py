@@ -37,6 +37,14 @@ class Access:
         self.used.setdefault(name, Param("stride_out" if result else "stride", array, "int64", dim))
         return name
 
+    def indices(self, number: str, axes: tuple[str, ...]) -> list[str]:
+        """Lines that give the index along every axis from a number, the last axis running first."""
+        lines: list[str] = []
+        for axis in reversed(axes[1:]):
+            lines += [f"i_{axis_name(axis)} = {number} % {self.size(axis)}", f"rest = {number} // {self.size(axis)}"]
+            number = "rest"
+        return [*lines, *(f"i_{axis_name(axis)} = {number}" for axis in axes[:1])]
+
     def places(self, flat: str, axes: tuple[str, ...]) -> list[str]:
         """Lines that give the index along every axis from the number `flat` of 32 bits, the last axis running first."""
         lines: list[str] = []

@@ -708,11 +708,7 @@ class Elements:
         stream = self.program.stream
         if len(stream) == 1 or not set(axes) & set(stream):
             return
-        out = self.kernel.out
-        out("rest = at")
-        for axis in reversed(stream[1:]):
-            out(f"i_{axis_name(axis)} = rest % {self.access.size(axis)}", f"rest = rest // {self.access.size(axis)}")
-        out(f"i_{axis_name(stream[0])} = rest")
+        self.kernel.out("rest = at", *self.access.indices("rest", stream))
 
     def needs(self, nodes: Sequence[Node]) -> tuple[bool, set[str]]:
         """Whether elements read their position, and along which axes of the stream by name."""

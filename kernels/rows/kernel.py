@@ -357,13 +357,7 @@ class Kernel:
 
     def row_axes(self) -> None:
         """The index along every axis of the rows, from the number of a row."""
-        out, rows, rest = self.out, self.own_rows, "row"
-        for axis in reversed(rows[1:]):
-            size = self.access.size(axis)
-            out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
-            rest = "rest"
-        if rows:
-            out(f"i_{axis_name(rows[0])} = {rest}")
+        self.out(*self.access.indices("row", self.own_rows))
 
     def row_length(self) -> str:
         """The text of the length of a row."""

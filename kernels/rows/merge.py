@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.all_reduce import TOTAL, AllReduce
@@ -146,9 +148,14 @@ class Merge:
         self.kernel.comment("The row's state to all of its lanes.")
         leader = "0" if s.threads >= 32 else "(cuda.threadIdx.x & 31) // THREADS * THREADS"
         for name, kind, top in self.parts:
-            with out.block(f"for i in range({top}):" if top else None):
-                own = f"{name}[i]" if top else name
-                out(f"{own} = {self.kernel.told(own, self._real(kind), leader)}")
+            with self._each(top) as i:
+                out(f"{name}{i} = {self.kernel.told(name + i, self._real(kind), leader)}")
+
+    @contextmanager
+    def _each(self, top: int | None) -> Iterator[str]:
+        """A loop over the entries of a list; what stands behind a name for one of them, nothing for a single value."""
+        with self.out.block(f"for i in range({top}):" if top else None):
+            yield "[i]" if top else ""
 
     # --- tables in shared memory -------------------------------------------------------------------------------------
 
@@ -161,30 +168,21 @@ class Merge:
 
     def _write(self, tables: list[str], at: str) -> None:
         for (name, _, top), table in zip(self.parts, tables, strict=True):
-            if top:
-                with self.out.block(f"for i in range({top}):"):
-                    self.out(f"{table}[({at}) * {top} + i] = {name}[i]")
-            else:
-                self.out(f"{table}[{at}] = {name}")
+            with self._each(top) as i:
+                self.out(f"{table}[{f'({at}) * {top} + i' if top else at}] = {name}{i}")
 
     def _read(self, tables: list[str], at: str, end: str = "") -> None:
         for (name, _, top), table in zip(self.parts, tables, strict=True):
-            if top:
-                with self.out.block(f"for i in range({top}):"):
-                    self.out(f"{name}{end}[i] = {table}[({at}) * {top} + i]")
-            else:
-                self.out(f"{name}{end} = {table}[{at}]")
+            with self._each(top) as i:
+                self.out(f"{name}{end}{i} = {table}[{f'({at}) * {top} + i' if top else at}]")
 
     def _no_elements(self) -> None:
         """The state of no element."""
         parts: dict[str, Part] = {local(x.name): x for x in self.plan.parts}
         for name, _, top in self.parts:
             value = "i64(0)" if name not in parts else self.group.identity(parts[name])
-            if top:
-                with self.out.block(f"for i in range({top}):"):
-                    self.out(f"{name}[i] = {value}")
-            else:
-                self.out(f"{name} = {value}")
+            with self._each(top) as i:
+                self.out(f"{name}{i} = {value}")
 
     def _warps(self) -> None:
         """Every warp leaves its state; every warp merges those of all."""
@@ -239,11 +237,8 @@ class Merge:
         with out.block(f"if {LANE} < {s.cluster}:"):
             for (name, kind, top), table in zip(self.parts, tables, strict=True):
                 load = f"dsm_load_{self._real(kind)}({table}, {{}}, {LANE})"
-                if top:
-                    with out.block(f"for i in range({top}):"):
-                        out(f"{name}[i] = {load.format(f'{at} * {top} + i')}")
-                else:
-                    out(f"{name} = {load.format(at)}")
+                with self._each(top) as i:
+                    out(f"{name}{i} = {load.format(f'{at} * {top} + i' if top else at)}")
         with out.block("else:"):
             self._no_elements()
         self._lanes(s.cluster)
@@ -290,22 +285,17 @@ class Merge:
         """The state of a split, to its place in the tables."""
         for (name, kind, top), table in zip(self.parts, tables, strict=True):
             store = f"store_{self._storage(kind)}({table}, {{}}, {{}})"
-            if top:
-                with self.out.block(f"for i in range({top}):"):
-                    self.out(store.format(f"(row * SPLIT + split) * {top} + i", f"{name}[i]"))
-            else:
-                self.out(store.format("row * SPLIT + split" if name != "n" else self._counted_at("split"), name))
+            place = "row * SPLIT + split" if name != "n" else self._counted_at("split")
+            with self._each(top) as i:
+                self.out(store.format(f"({place}) * {top} + i" if top else place, name + i))
 
     def _load_split(self, tables: list[str]) -> None:
         """The state of split `low`, from there."""
         for (name, kind, top), table in zip(self.parts, tables, strict=True):
             load = f"load_relaxed_{self._storage(kind)}({table}, {{}})"
-            if top:
-                with self.out.block(f"for i in range({top}):"):
-                    self.out(f"{name}_b[i] = {load.format(f'(row * SPLIT + low) * {top} + i')}")
-            else:
-                at = "row * SPLIT + low" if name != "n" else self._counted_at("low")
-                self.out(f"{name}_b = {load.format(at)}")
+            place = "row * SPLIT + low" if name != "n" else self._counted_at("low")
+            with self._each(top) as i:
+                self.out(f"{name}_b{i} = {load.format(f'({place}) * {top} + i' if top else place)}")
 
     def _counted_at(self, split: str) -> str:
         """Where the count of a split lies: neighbouring rows of a thread have one."""

@@ -13,7 +13,7 @@ Functions that depend on the shape of a tile are made by a call at the head of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import gcd
 from typing import Any
@@ -218,6 +218,20 @@ def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
     """
     text = "{{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1+{}]; }}"
 
+    def loaded(b: Any, place: Any, exists: Any, row: int) -> Iterator[tuple[int, Any]]:
+        for k in range(terms // 8):
+            word: Any = I32(0)
+            if 8 * k < there:
+                word = inline(b, text.format(16 * k), f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
+            yield 2 * tall * (k + first // 8) + row, word
+
+    return loads_of_rows("left_load", tall, loaded)
+
+
+def loads_of_rows(name: str, tall: int, loaded: Callable[[Any, Any, Any, int], Iterable[tuple[int, Any]]]) -> Any:
+    """Such a function, of what it loads from an address of each of a thread's rows, if the row exists: where words
+    stand among those of the thread, and the words."""
+
     def typed(words: Any, pointer: Any, *_: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
             offset, step, count = args[2:]
@@ -225,15 +239,12 @@ def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
             for r in range(2 * tall):
                 place = b.ptrtoint(b.gep(args[1], [b.add(offset, b.mul(step, I64(8 * r)))]), I64)
                 exists = b.zext(b.icmp_signed("<", I32(8 * r), count), I32)
-                for k in range(terms // 8):
-                    word: Any = I32(0)
-                    if 8 * k < there:
-                        word = inline(b, text.format(16 * k), f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
-                    b.store(word, b.gep(data, [I32(2 * tall * (k + first // 8) + r)]))
+                for at, word in loaded(b, place, exists, r):
+                    b.store(word, b.gep(data, [I32(at)]))
 
         return types.void(words, pointer, types.int64, types.int64, types.int32), body
 
-    return function("left_load", "words pointer offset step count", typed)
+    return function(name, "words pointer offset step count", typed)
 
 
 # --- functions of one shape ------------------------------------------------------------------------------------------

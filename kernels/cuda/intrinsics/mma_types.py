@@ -20,7 +20,7 @@ Sources: PTX ISA 9.0, "mma.m16n8k8", "mma.m16n8k16", "ldmatrix", "cvt", "prmt".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,6 @@ from redalg.kernels.code.functions import (
     F32,
     I16,
     I32,
-    I64,
     Body,
     compute_capability,
     function,
@@ -41,7 +40,7 @@ from redalg.kernels.code.functions import (
     lazy,
     numeric,
 )
-from redalg.kernels.cuda.intrinsics.mma import lane_address, matrices, multiplied, product
+from redalg.kernels.cuda.intrinsics.mma import lane_address, loads_of_rows, matrices, multiplied, product
 from redalg.kernels.cuda.intrinsics.wgmma import MEMORY, _data, _read, _write
 from redalg.kernels.ir.tensor_cores import FORMAT, FP8, TF32, TYPE, terms_of
 
@@ -246,24 +245,12 @@ def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1,
         found = _global(b, place, exists, 16 * size * step, size)
         return widened(b, dtype, found[0], kind) if size == 1 else found
 
-    def at(step: int, row: int, half: int) -> int:
-        """Where such a word stands among those of the thread."""
-        return 4 * tall * (step + first // each) + (2 * row + half if size == 4 else 2 * tall * half + row)
+    def loaded(b: Any, place: Any, exists: Any, row: int) -> Iterator[tuple[int, Any]]:
+        for k in range(terms // each):
+            for half, word in enumerate(fragments(b, place, exists, k)):
+                yield 4 * tall * (k + first // each) + (2 * row + half if size == 4 else 2 * tall * half + row), word
 
-    def typed(words: Any, pointer: Any, *_: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            offset, step, count = args[2:]
-            data = _data(context, b, sig.args[0], args[0])
-            for r in range(2 * tall):
-                place = b.ptrtoint(b.gep(args[1], [b.add(offset, b.mul(step, I64(8 * r)))]), I64)
-                exists = b.zext(b.icmp_signed("<", I32(8 * r), count), I32)
-                for k in range(terms // each):
-                    for half, word in enumerate(fragments(b, place, exists, k)):
-                        b.store(word, b.gep(data, [I32(at(k, r, half))]))
-
-        return types.void(words, pointer, types.int64, types.int64, types.int32), body
-
-    return function("converted_load", "words pointer offset step count", typed)
+    return loads_of_rows("converted_load", tall, loaded)
 
 
 # --- lanes in their order --------------------------------------------------------------------------------------------
