@@ -36,6 +36,7 @@ from redalg.language.spec import Spec
 from redalg.laws.check import is_exact
 from redalg.laws.infinities import (
     ALL_STAGES,
+    ANYWHERE,
     DIVISORS,
     EXACT,
     FINITE,
@@ -150,7 +151,7 @@ def _away_from_zero(spec: Spec, planned: Planned) -> Planned:
     def with_divisors(level: Level | None) -> Level:
         if level is None:
             return divisors
-        return LEVELS if isinstance(level, int) else level | divisors
+        return max(level, LEVELS) if isinstance(level, int) else level | divisors
 
     return lambda guards: planned({name: with_divisors(guards.get(name)) for name in spec.outputs})
 
@@ -183,9 +184,9 @@ def _at_infinities(compared: Compared, plan: Plan, planned: Planned) -> Form:
     while True:
         found = compared(plan)
         more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
-        if not more and LEVELS in level.values():
+        if not more and max(level.values(), default=0) >= LEVELS:
             plan, found = _eased(compared, plan, found, planned, level)
-        if not more or max(more.values()) > LEVELS:
+        if not more or max(more.values()) > ANYWHERE:
             assumed = UNGUARDED if more else EXACT if "exact" in found.values() else FINITE
             return Form(spec, assuming(plan, assumed) if found or level else plan)
         level |= more
@@ -199,9 +200,9 @@ def _eased(
     planned: Planned,
     levels: Mapping[str, int],
 ) -> tuple[Plan, dict[str, str]]:
-    """Guards of the last level without what need not be asked: of one tensor after the other, of divisors, of poles."""
+    """Guards of a last level without what need not be asked: of one tensor after the other, of divisors, of poles."""
     spec = compared.spec
-    asked = {name: everything(spec.outputs[name]) for name, level in levels.items() if level == LEVELS}
+    asked = {name: everything(spec.outputs[name], level) for name, level in levels.items() if level >= LEVELS}
     for one in (*(d.name for d in spec.tensors), DIVISORS, POLES):
         fewer = {name: names - {one} for name, names in asked.items() if one in names}
         if not fewer:

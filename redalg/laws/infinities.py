@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 LENGTH = 4  # of the streamed axis, if no list holds all of it; axes of their own have 2
 LONG = 5, 3  # of an axis of its own whose positions are read, which a mask may then leave out; of each of several
 ALL_STAGES = 2  # of the levels of guards, see `guard`
-LEVELS = 4  # at the last one an output is NaN where any element is infinite or NaN
+LEVELS = 4  # at the last one an output is NaN where any element is infinite or NaN, or at a pole that is read,
+ANYWHERE = 5  # and beyond it at any pole of elements
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
 EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
 UNGUARDED = (
@@ -53,9 +54,11 @@ WORK = "operations on infinite elements"
 VECTOR = 64  # elements that cost as much as an operation
 DIVISORS = "/"
 POLES = "1/0"
+UNREAD = "1/0 that nothing reads"
 IDENTITIES = {"max": g.NEG_INF, "min": g.INF}
+FEW = frozenset({*IDENTITIES, "topk_values"})  # are an infinity of one sign of no element, or of too few
 Arrays = dict[str, Any]
-Level = int | frozenset[str]  # of a guard; names of tensors, and words for divisors and poles: the last level of these
+Level = int | frozenset[str]  # of a guard; names of tensors, and words for divisors and poles: a last level of these
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------
@@ -66,22 +69,22 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
 
     Level 1: those that other stages read. Level 2: all of them, but extrema of no element. Level 3: these, too, and
     what they are divided by is not 0, and functions of them have a value. Level 4: every element of every tensor and
-    what is calculated of it, every extremum and every divisor; a set of names: of these. A stage that has no form and
-    cancels is not `held`, and cannot be asked.
+    what is calculated of it and read, every extremum and every divisor; 5: also what nothing reads; a set of names: of
+    these. A stage that has no form and cancels is not `held`, and cannot be asked.
     """
-    among, level = (everything(node), level) if isinstance(level, int) else (level, LEVELS)
+    among, level = (everything(node, level), min(level, LEVELS)) if isinstance(level, int) else (level, LEVELS)
     held_ones = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and held(n)]
     stages = [s for s in held_ones if not is_position(s)]
     asked = _read_by_others(stages, node) if level == 1 else stages
     values = [s for s in asked if not s.is_boolean and s.attr.kind != "monoid"]
     bound, outer = _bound(node, axis), node.axes
     if level == LEVELS:
-        conditions = [(c, c.axes - outer | bound[t]) for c, t in _finite_elements(node, axis, among)]
+        conditions = _finite_elements(node, axis, among)
     else:
-        conditions = [(_usable(_as_read(v, node), level), v.axes - outer | bound[v]) for v in values]
+        conditions = [(_usable(_as_read(v, node), level, held_ones), v) for v in values]
     if DIVISORS in among:
-        conditions += [(c, c.axes - outer | bound[u]) for c, u in _away_from_poles(node, axis, level, held_ones)]
-    whole = g.logical("and", *(_over(c, axes) for c, axes in conditions))
+        conditions += _away_from_poles(node, axis, level, held_ones, UNREAD in among)
+    whole = g.logical("and", *(_over(c, c.axes - outer | bound[u] & c.axes) for c, u in conditions))
     return whole, _otherwise(node, values)
 
 
@@ -93,8 +96,55 @@ def _bound(node: Node, axis: tuple[str, ...]) -> dict[Node, frozenset[str]]:
         above = found.setdefault(n, frozenset())
         inside = above | ({*n.attr.axes} - {*axis} if n.op == "reduce" else frozenset())
         for a in n.args:
-            found[a] = found.get(a, frozenset()) | (inside & a.axes)
+            found[a] = found.get(a, frozenset()) | inside
     return found
+
+
+def _selected(node: Node, asked: Callable[[Node], bool]) -> dict[Node, Node]:
+    """Where nodes are read, by conditions that can be asked: of ``1/x`` in ``where(0 < x, 1/x, 0)`` where x is
+    positive. What is reduced along an axis is read all along it, whatever reads the result at one place."""
+    found = {node: g.TRUE}
+    for n in reversed([*g.walk(node)]):
+        whole = n.op == "reduce" and found[n].axes & {*n.attr.axes}
+        places = [g.TRUE if whole else found[n]] * len(n.args)
+        if n.op == "where":
+            chosen = n.args[0], g.negate(n.args[0])
+            places[1:] = (g.logical("and", places[0], _implied(c, asked)) for c in chosen)
+        for a, place in zip(n.args, places, strict=True):
+            found[a] = g.logical("or", found.get(a, g.FALSE), place)
+    return found
+
+
+def _implied(condition: Node, asked: Callable[[Node], bool]) -> Node:
+    """What can be asked of what a condition says."""
+    if asked(condition):
+        return condition
+    if condition.op in ("and", "or"):
+        return g.logical(condition.op, *(_implied(c, asked) for c in condition.args))
+    if condition.op == "not" and condition.args[0].op in ("and", "or"):
+        inner = condition.args[0]
+        other = "or" if inner.op == "and" else "and"
+        return g.logical(other, *(_implied(g.negate(c), asked) for c in inner.args))
+    return g.TRUE
+
+
+def _where_read(node: Node, unread: bool, asked: Callable[[Node], bool]) -> dict[tuple[Node, Node], None]:
+    """What arguments of nodes have to satisfy, and these; with `unread` also where nothing reads the nodes."""
+    places = {} if unread else _selected(node, asked)
+    pairs = ((places.get(n, g.TRUE), c, n.args[0]) for n in g.walk(node) for c in conditions(n))
+    return dict.fromkeys((g.logical("or", g.negate(at), c), u) for at, c, u in pairs if not _says(at, c))
+
+
+def _says(place: Node, condition: Node) -> bool:
+    """Whether a condition of a domain plainly holds at a place."""
+    if place.op == "or":
+        return all(_says(p, condition) for p in place.args)
+    stronger, (a, b) = {condition}, condition.args
+    if condition.op == "ne":
+        stronger |= {Node("ne", (b, a)), Node("lt", (a, b)), Node("lt", (b, a))}
+    elif condition.op == "le":
+        stronger.add(Node("lt", (a, b)))
+    return not stronger.isdisjoint(place.args if place.op == "and" else (place,))
 
 
 def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
@@ -102,55 +152,71 @@ def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
     return [s for s in stages if any(s in nodes for nodes in below)]
 
 
-def _away_from_poles(node: Node, axis: tuple[str, ...], level: int, held_ones: list[Node]) -> list[tuple[Node, Node]]:
+def _away_from_poles(
+    node: Node, axis: tuple[str, ...], level: int, held_ones: list[Node], unread: bool
+) -> list[tuple[Node, Node]]:
     """That stage values that something is divided by, or that a logarithm is of, are in its domain, and at the last
     level that no extremum is one of no element: as far as a level asks for them; and what that is asked of."""
     if level < LEVELS - 1:
         return []
-    found = list(_poles(node, axis, set(held_ones)))
+    found = list(_poles(node, axis, set(held_ones), unread))
     if level == LEVELS:
         return found + [(finite(s), s) for s in held_ones if _of_nothing(s) is not g.FALSE]
     asked = set(_read_by_others([u for _, u in found], node))
     return [(condition, u) for condition, u in found if u in asked]
 
 
-def _poles(node: Node, axis: tuple[str, ...], held: set[Node]) -> Iterator[tuple[Node, Node]]:
+def _poles(node: Node, axis: tuple[str, ...], held: set[Node], unread: bool) -> Iterator[tuple[Node, Node]]:
     """What stage values that are held have to satisfy where something has a value for some alone, and these."""
-    still = [n for n in g.walk(node) if not n.axes & set(axis)]
-    for condition, u in dict.fromkeys((c, n.args[0]) for n in still for c in conditions(n)):
-        inside = {n for n in g.walk(u) if n.op == "reduce"}
-        if inside <= held and any(n.attr.axes == axis for n in inside):
+
+    def stages(n: Node) -> set[Node]:
+        return {s for s in g.walk(n) if s.op == "reduce"}
+
+    def asked(n: Node) -> bool:
+        return not n.axes & {*axis} and stages(n) <= held
+
+    for condition, u in _where_read(node, unread, asked):
+        if asked(u) and any(s.attr.axes == axis for s in stages(u)):
             yield condition, u
 
 
-def everything(node: Node) -> frozenset[str]:
-    """What the last level asks of: tensors by name, divisors, and poles of elements."""
-    return frozenset({DIVISORS, POLES, *(t.attr.name for t in _numbers(node))})
+def everything(node: Node, level: int = LEVELS) -> frozenset[str]:
+    """What a last level asks of: tensors by name, divisors, and poles of elements."""
+    poles = {POLES, UNREAD} if level == ANYWHERE else {POLES}
+    return frozenset({DIVISORS, *poles, *(t.attr.name for t in _numbers(node))})
 
 
 def _numbers(node: Node) -> list[Node]:
     return [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
 
 
-def _defined_elements(node: Node, axis: tuple[str, ...]) -> list[tuple[Node, Node]]:
-    """That what is calculated of elements alone has a value: ``where(b, x, 0)/x`` is NaN where x is 0."""
+def _defined_elements(node: Node, axis: tuple[str, ...], unread: bool) -> list[tuple[Node, Node]]:
+    """That what is calculated of elements alone has a value where it is read: ``where(b, x, 0)/x`` is NaN where x is
+    0, and ``where(x != 0, 1/x, 0)`` is not."""
     along = {*axis}
     mixed = {n for n in g.walk(node) if n.op == "reduce" and along & {*n.attr.axes}}
-    found = dict.fromkeys((c, n.args[0]) for n in g.walk(node) if n.axes & along for c in conditions(n))
-    alone = ((c, u) for c, u in found if u.axes & along and mixed.isdisjoint(g.walk(u)))
-    return [(g.reduction("all", axis, c), u) for c, u in alone]
+
+    def asked(n: Node) -> bool:
+        return mixed.isdisjoint(g.walk(n))
+
+    found = ((c, u) for c, u in _where_read(node, unread, asked) if u.axes & along and asked(u))
+    return [(g.reduction("all", axis, c), u) for c, u in found]
 
 
 def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[tuple[Node, Node]]:
     tensors = [t for t in _numbers(node) if t.attr.name in among]
     found = [(g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t), t) for t in tensors]
-    return found + (_defined_elements(node, axis) if POLES in among else [])
+    return found + (_defined_elements(node, axis, UNREAD in among) if POLES in among else [])
 
 
-def _usable(value: Node, level: int) -> Node:
-    """Finite; an extremum may be the identity of its monoid at first: then all its elements are."""
-    if level == 1 and value.op == "reduce" and value.attr.kind in IDENTITIES:
-        return g.compare("lt", value, g.INF) if value.attr.kind == "max" else g.compare("lt", g.NEG_INF, value)
+def _usable(value: Node, level: int, held: Container[Node]) -> Node:
+    """Finite; an extremum may be the identity of its monoid at first: then all its elements are. So may an entry of a
+    list, which is not full."""
+    if level == 1 and value.op == "reduce" and value.attr.kind in FEW:
+        return g.compare("lt", g.NEG_INF, value) if value.attr.kind == "min" else g.compare("lt", value, g.INF)
+    if value.op == "reduce" and value.attr.kind == "topk_values":
+        at = Node("reduce", value.args, g.Reduce("topk_indices", value.attr.axes, value.attr.extra))
+        return g.logical("or", finite(value), g.compare("eq", at, g.MINUS_ONE) if at in held else g.FALSE)
     return g.logical("or", finite(value), _of_nothing(value)) if level == 2 else finite(value)
 
 
