@@ -118,14 +118,17 @@ class Slopes:
         return at
 
     def others(self, n: Term) -> Term:
-        """The product of the other elements: by division where none is 0, and written out where one is."""
+        """The product of the other elements: by division where this one is not 0, and written out where it is. Where
+        one more is 0, that one is the sum of all that are, less this one: it is 0, and its derivative is not."""
         t, body, axes = self.t, n.args[0], n.attr.axes
         zero = t("eq", body, self.zero)
         zeros = t.reduce("sum", axes, self.indicator(zero))
+        nothing = t.reduce("sum", axes, t("where", zero, body, self.zero))
         nonzero = t.reduce("prod", axes, t("where", zero, self.one, body))
-        alone = t("where", t("eq", zeros, self.one), nonzero, self.zero)
-        none = t("where", t("eq", zeros, self.zero), t.div(nonzero, body), self.zero)
-        return t("where", zero, alone, none)
+        other = t.mul(nonzero, t.add(nothing, t.mul(t.const(-1), body)))
+        two = t("where", t("eq", zeros, t.const(2)), other, self.zero)
+        alone = t("where", t("eq", zeros, self.one), nonzero, two)
+        return t("where", zero, alone, t.div(n, body))
 
 
 class _Written:

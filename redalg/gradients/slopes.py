@@ -83,13 +83,18 @@ def is_listed(n: Node, read: Read = as_written) -> Node:
 
 
 def of_factor(n: Node, read: Read = as_written) -> Node:
-    """∂(Π b)/∂b along the axis: the product of the others, also where factors are 0."""
+    """∂(Π b)/∂b along the axis: the product of the others, also where factors are 0.
+
+    It is differentiated as it is written, so the other factor of two that are 0 is written as the sum of all that are,
+    less the own one: it is 0, and its derivative is not.
+    """
     body, axes = read(n.args[0]), n.attr.axes
     zero = g.compare("eq", body, g.ZERO)
-    zeros = g.reduction("sum", axes, _indicator(zero))
+    zeros, nothing = (g.reduction("sum", axes, g.where(zero, value, g.ZERO)) for value in (g.ONE, body))
     others = g.reduction("prod", axes, g.where(zero, g.ONE, body))
-    alone = g.where(g.compare("eq", zeros, g.ONE), others, g.ZERO)
-    return g.where(zero, alone, g.where(g.compare("eq", zeros, g.ZERO), g.div(others, body), g.ZERO))
+    one, two = (g.compare("eq", zeros, g.const(number)) for number in (1, 2))
+    alone = g.where(one, others, g.where(two, g.mul(others, g.sub(nothing, body)), g.ZERO))
+    return g.where(zero, alone, g.div(read(n), body))
 
 
 __all__ = ["FLAT", "FLAT_REDUCTIONS", "Read", "as_written", "is_first", "is_listed", "of_factor", "place", "slopes"]

@@ -491,3 +491,22 @@ def test_a_call_without_a_target_takes_numpy_where_kernels_have_none() -> None:
     found, wanted = g(**given), g(**given, target="numpy")
     for name in "ab":
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize("zeros", range(4))
+def test_second_derivatives_of_products_count_factors_of_zero(zeros: int) -> None:
+    """Of two factors: the product of the others, whichever of them are 0."""
+    gradient = ra.parse("return o = prod[j](x[j])").vjp(given=()).specs["x"]
+    back, forth = gradient.vjp(wrt="x", given=()).specs["x"], gradient.jvp(wrt="x")
+    rng = np.random.default_rng(zeros)
+    for n in (zeros, zeros + 1, zeros + 3):
+        x, t = rng.permuted(np.r_[np.zeros(zeros), rng.uniform(-2, 2, n - zeros)]), rng.uniform(-1, 1, n)
+        others = [[0 if a == b else np.prod(np.delete(x, [a, b])) for b in range(n)] for a in range(n)]
+        wanted = np.reshape(others, (n, n)) @ t
+        with np.errstate(all="ignore"):
+            found = (
+                ra.reference(back, x=x, grad_o=1.0, grad_grad_x=t),
+                forth.form.compile("numpy")(x=x, grad_o=1.0, **{forth.tangents["x"]: t}),
+            )
+        for got in found:
+            np.testing.assert_allclose(got, wanted, 1e-12, 1e-12)
