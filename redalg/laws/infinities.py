@@ -81,7 +81,7 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     if level == LEVELS:
         conditions = _finite_elements(node, axis, among)
     else:
-        conditions = [(_usable(_as_read(v, node), level, held_ones), v) for v in values]
+        conditions = [(_usable(_as_read(v, node), level, held), v) for v in values]
     if DIVISORS in among:
         conditions += _away_from_poles(node, axis, level, held_ones, UNREAD in among)
     whole = g.logical("and", *(_over(c, c.axes - outer | bound[u] & c.axes) for c, u in conditions))
@@ -209,14 +209,14 @@ def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -
     return found + (_defined_elements(node, axis, UNREAD in among) if POLES in among else [])
 
 
-def _usable(value: Node, level: int, held: Container[Node]) -> Node:
+def _usable(value: Node, level: int, held: Callable[[Node], bool]) -> Node:
     """Finite; an extremum may be the identity of its monoid at first: then all its elements are. So may an entry of a
     list, which is not full."""
     if level == 1 and value.op == "reduce" and value.attr.kind in FEW:
         return g.compare("lt", g.NEG_INF, value) if value.attr.kind == "min" else g.compare("lt", value, g.INF)
     if value.op == "reduce" and value.attr.kind == "topk_values":
         at = Node("reduce", value.args, g.Reduce("topk_indices", value.attr.axes, value.attr.extra))
-        return g.logical("or", finite(value), g.compare("eq", at, g.MINUS_ONE) if at in held else g.FALSE)
+        return g.logical("or", finite(value), g.compare("eq", at, g.MINUS_ONE) if held(at) else g.FALSE)
     return g.logical("or", finite(value), _of_nothing(value)) if level == 2 else finite(value)
 
 
