@@ -662,8 +662,8 @@ def _in_order(spec: Spec, nodes: Iterable[Node]) -> list[Decl]:
 
 
 def _saying(spec: Spec, axes: Iterable[str]) -> list[Decl]:
-    """The tensors of a spec that say how long axes are, the first for each."""
-    whole = [d for d in spec.tensors if not (d.array or d.dimensions)]
+    """The tensors of a spec that say how long axes are, the first for each; windows where nothing else does."""
+    whole = sorted((d for d in spec.tensors if not d.array), key=lambda d: bool(d.dimensions))
     return list(
         dict.fromkeys(next(d for d in whole if a in d.axes) for a in sorted(axes) if any(a in d.axes for d in whole))
     )

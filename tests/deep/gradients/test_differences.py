@@ -35,6 +35,7 @@ RESULTS = {
     f"sum[t](where({LIST}.indices == 1, w[t], 0))": "0",
 }
 WINDOWS = ["sum[r](a[2*i+r-1]*a[2*i+r-1]*u[r])", "max[r](a[i+2*r] + u[r])", "prod[r](a[3*i+r-2] + u[r])"]
+WINDOWS += ["max[r](a[2*i+r:3-1])", "sum[t](topk[r:{k}:t](a[i+2*r:4]).values**2)"]
 WHOLE = [
     "return o = {q}",
     "q = {q}; return o = q, p = q*q",
@@ -49,7 +50,7 @@ def texts(draw: st.DrawFn, k: int) -> str:
     result = draw(st.sampled_from([*RESULTS]))
     body = draw(st.sampled_from(MASKS)).format(e=draw(st.sampled_from(ELEMENTS)), o=RESULTS[result])
     rows = result.format(e=body, k=k)
-    text = draw(st.sampled_from(WHOLE)).format(q=draw(st.sampled_from([rows] * 8 + WINDOWS)))
+    text = draw(st.sampled_from(WHOLE)).format(q=draw(st.sampled_from([rows] * 8 + [w.format(k=k) for w in WINDOWS])))
     kinds = [said for name, said in KINDS.items() if f"{name}[" in text.replace("topk[", "")]
     return f"tensors {', '.join(kinds)}; {text}" if kinds else text
 
