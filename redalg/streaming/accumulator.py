@@ -504,8 +504,9 @@ def _is_vector(x: Any) -> bool:
 
 
 def _in_own(found: Bound, names: Sequence[str], arrays: Sequence[Any]) -> bool:
-    """Whether a chunk is taken in as it is given: its dtypes are those of the stream."""
-    return all(found.dtypes[n] == x.dtype for n, x in zip(names, arrays, strict=True) if isinstance(x, np.ndarray))
+    """Whether a chunk is taken in as it is given: its dtypes are those of the stream, and it is not read in windows."""
+    pairs = [(n, x) for n, x in zip(names, arrays, strict=True) if isinstance(x, np.ndarray)]
+    return all(found.dtypes[n] == x.dtype and np.shape(found.arrays[n]) == x.shape for n, x in pairs)
 
 
 def _joint(mine: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:

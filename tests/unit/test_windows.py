@@ -218,3 +218,15 @@ def test_readings_are_compared_by_dimensions_of_the_array() -> None:
     for a, b in ((0, 1), (1, 1), (1, 4)):
         acc.update(x=x[:, a:b])
     np.testing.assert_array_equal(acc.result(), ra.reference(form.spec, x=x))
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_chunks_of_one_shape_are_read_in_windows_one_after_another(deterministic: bool) -> None:
+    """An accumulator remembers kinds of chunks; what it remembers is how windows were read, not the array."""
+    spec = ra.parse("return y = sum[b](max[r](x[b,2*h+r:2-1])*w[h])")
+    form, rng = ra.derive_incremental(spec, axis="b"), np.random.default_rng(0)
+    x, w = rng.standard_normal((8, 5)), rng.standard_normal(3)
+    acc = form.accumulator(w=w, deterministic=deterministic)
+    for at in range(0, 8, 2):
+        acc.update(x=x[at : at + 2])
+    np.testing.assert_allclose(acc.result(), ra.reference(spec, x=x, w=w), 1e-12)
