@@ -56,7 +56,6 @@ DIVISORS = "/"
 POLES = "1/0"
 UNREAD = "1/0 that nothing reads"
 IDENTITIES = {"max": g.NEG_INF, "min": g.INF}
-FEW = frozenset({*IDENTITIES, "topk_values"})  # are an infinity of one sign of no element, or of too few
 Arrays = dict[str, Any]
 Level = int | frozenset[str]  # of a guard; names of tensors, and words for divisors and poles: a last level of these
 
@@ -81,7 +80,7 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     if level == LEVELS:
         conditions = _finite_elements(node, axis, among)
     else:
-        conditions = [(_usable(_as_read(v, node), level, held), v) for v in values]
+        conditions = [(_usable(_as_read(v, node), level), v) for v in values]
     if DIVISORS in among:
         conditions += _away_from_poles(node, axis, level, held_ones, UNREAD in among)
     whole = g.logical("and", *(_over(c, c.axes - outer | bound[u] & c.axes) for c, u in conditions))
@@ -209,14 +208,10 @@ def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -
     return found + (_defined_elements(node, axis, UNREAD in among) if POLES in among else [])
 
 
-def _usable(value: Node, level: int, held: Callable[[Node], bool]) -> Node:
-    """Finite; an extremum may be the identity of its monoid at first: then all its elements are. So may an entry of a
-    list, which is not full."""
-    if level == 1 and value.op == "reduce" and value.attr.kind in FEW:
-        return g.compare("lt", g.NEG_INF, value) if value.attr.kind == "min" else g.compare("lt", value, g.INF)
-    if value.op == "reduce" and value.attr.kind == "topk_values":
-        at = Node("reduce", value.args, g.Reduce("topk_indices", value.attr.axes, value.attr.extra))
-        return g.logical("or", finite(value), g.compare("eq", at, g.MINUS_ONE) if held(at) else g.FALSE)
+def _usable(value: Node, level: int) -> Node:
+    """Finite; an extremum may be the identity of its monoid at first: then all its elements are."""
+    if level == 1 and value.op == "reduce" and value.attr.kind in IDENTITIES:
+        return g.compare("lt", value, g.INF) if value.attr.kind == "max" else g.compare("lt", g.NEG_INF, value)
     return g.logical("or", finite(value), _of_nothing(value)) if level == 2 else finite(value)
 
 

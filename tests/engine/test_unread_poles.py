@@ -16,9 +16,6 @@ ROOT = "where(0 < x[j], sqrt(x[j]), 0)"
 FORMS: dict[str, Callable[[], ra.Form]] = {
     "a divisor of all": lambda: derived("m = mean[j](x[j]); return o = where(m > 0, 1/m, 0)*y[j]"),
     "tangents of a product": lambda: ra.parse("return o = prod[j](x[j])").jvp().form,
-    "tangents of a list that is not full": lambda: (
-        ra.parse("return o = sum[k](exp(topk[j:3:k]((2*x[j])**3).values))").jvp().form
-    ),
     "gradients of a root at two places": lambda: derived(
         ra.parse(f"return o = sum[j]({ROOT}/(1 + max[j]({ROOT}))*y[j])").vjp(given=()).specs["x"], max_passes=2
     ),
