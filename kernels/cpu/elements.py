@@ -12,7 +12,7 @@ from redalg.graph.operators import Extremum, Position, TopK
 from redalg.kernels.code.roles import Role
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
-from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
+from redalg.kernels.cpu.math.vectors import OPERATIONS as VECTORS
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Fold, Loop
 from redalg.kernels.rows.access import tensor_leaves
@@ -158,7 +158,7 @@ class CpuFolding(Folding):
         return self.kernel.schedule.resident
 
     def _visit(self, loop: Loop, folds: Sequence[Fold], position: bool, axes: Iterable[str], scope: Scalars) -> None:
-        """Extrema of what lies in memory are found by vectors (`redalg.kernels.cpu.vectors`); compensated sums run in
+        """Extrema of what lies in memory are found by vectors (`redalg.kernels.cpu.math.vectors`); compensated sums run in
         LANES pairs side by side, which LLVM vectorises, and what is left over goes on alone."""
         if self._in_vectors(folds):
             return self._by_vectors(folds)

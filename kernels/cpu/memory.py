@@ -1,9 +1,9 @@
-"""The operations of `redalg.kernels.cpu.cells` and `…vectors` for Numba, by name: what a printed kernel imports."""
+"""The operations of `redalg.kernels.cpu.cells` and `…math.vectors` for Numba, by name: what a printed kernel imports."""
 
 from __future__ import annotations
 
 from redalg.kernels.cpu.cells import OPERATIONS
 from redalg.kernels.cpu.math.jitted import jitted
-from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
+from redalg.kernels.cpu.math.vectors import OPERATIONS as VECTORS
 
 globals().update({name: jitted(name, operation) for name, operation in (OPERATIONS | VECTORS).items()})

@@ -23,7 +23,8 @@ from redalg.graph.functions import FUNCTIONS
 from redalg.kernels.cpu.cells import OPERATIONS as CELLS
 from redalg.kernels.cpu.math.table import OPERATIONS as MATH
 from redalg.kernels.cpu.math.values import KINDS, Operation, type_of
-from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
+from redalg.kernels.cpu.math.vectors import OPERATIONS as VECTORS
+from redalg.kernels.cpu.sums import Shape, Sums
 from redalg.parsing import parse
 
 I64 = ir.IntType(64)
@@ -188,7 +189,7 @@ def translated(
         try:
             for name in names:
                 made = ir.Function(module, ir.FunctionType(STATUS, [I64.as_pointer(), I64, I64]), symbol_of(name))
-                _Translation(text, made, wanted, masks).whole(text.functions[name], kinds)
+                Translation(text, made, wanted, masks).whole(text.functions[name], kinds)
             return str(module)
         except TwoKinds as found:
             if wanted.get(found.where) == found.kind:
@@ -210,7 +211,7 @@ class _OwnNode(ir.values.MDValue):
         buf.append(f"distinct !{{ {', '.join(node.get_reference() for node in (self, *self.operands))} }}\n")
 
 
-class _Translation:
+class Translation:
     """One function of the module under way. What it calls in the same text is translated in place."""
 
     def __init__(self, text: Text, made: Any, wanted: Mapping[tuple[str, str], str], masks: bool) -> None:
@@ -388,6 +389,11 @@ class _Translation:
     def in_vectors(self, s: ast.For, start: Any, step: Any, turns: Any) -> None:
         """A loop over whole vectors, and what they leave in masked ones."""
         b, carries = self.b, _carries(s.body)
+        if carries and _sums(s.body) and step.constant == 1:
+            shape = Shape(self, s)
+            if shape.kind:
+                Sums(self, s, shape, start, turns)
+                return
         dear = not carries or self.text.functions_in(s.body)
         sums = carries and not dear and _sums(s.body)
         whole = b.and_(turns, I64(-WHOLE))
@@ -456,6 +462,9 @@ class _Translation:
             nodes = [module.add_metadata(pair) for pair in words]
             latch.set_metadata("llvm.loop", _OwnNode(module, nodes, str(len(module.metadata))))
         b.position_at_end(after)
+
+    def valued(self, kind: str, v: Any) -> Value:
+        return Value(kind, v)
 
     def unnamed(self, b: Any, value: Any) -> Any:
         """A variable without a name."""

@@ -7,7 +7,7 @@ import pytest
 
 from redalg.kernels.cpu.blocks import WIDTHS, WOVEN
 from redalg.kernels.cpu.build import functions
-from redalg.kernels.cpu.vectors import APART, shuffles
+from redalg.kernels.cpu.math.vectors import APART, shuffles
 from redalg.kernels.ir.program import Param
 from tests.support.forms import form_of_text
 

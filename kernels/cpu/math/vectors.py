@@ -47,6 +47,20 @@ def shuffles(places: Sequence[tuple[int, int]], lanes: int) -> list[tuple[int, l
     return found
 
 
+def widened(b: Any, dtype: str, value: Any, lanes: int) -> Any:
+    """Numbers of a narrow format in float32; one, or a vector of so many."""
+
+    def several(kind: Any) -> Any:
+        return kind if lanes == 1 else ir.VectorType(kind, lanes)
+
+    if dtype == "float16":
+        return b.fpext(b.bitcast(value, several(HALF)), several(ir.FloatType()))
+    if dtype == "bfloat16":
+        word, shift = several(I32), 16 if lanes == 1 else [16] * lanes
+        return b.bitcast(b.shl(b.zext(value, word), ir.Constant(word, shift)), several(ir.FloatType()))
+    return value
+
+
 class Lanes:
     """Elements of one format, several at a time."""
 
@@ -86,13 +100,7 @@ class Lanes:
         return self.b.load(self.b.bitcast(self.b.gep(self.first, [at]), cells), align=self.bytes)
 
     def _widened(self, value: Any, lanes: int = 0) -> Any:
-        b, several = self.b, (lambda kind: kind) if lanes else (lambda kind: ir.VectorType(kind, self.lanes))
-        if self.dtype == "float16":
-            return b.fpext(b.bitcast(value, several(HALF)), several(self.number))
-        if self.dtype == "bfloat16":
-            word, shift = several(I32), 16 if lanes else [16] * self.lanes
-            return b.bitcast(b.shl(b.zext(value, word), ir.Constant(word, shift)), several(self.number))
-        return value
+        return widened(self.b, self.dtype, value, lanes or self.lanes)
 
     # --- walks -------------------------------------------------------------------------------------------------------
 
