@@ -21,10 +21,10 @@ from llvmlite import ir
 
 from redalg.graph.functions import FUNCTIONS
 from redalg.kernels.cpu.cells import OPERATIONS as CELLS
+from redalg.kernels.cpu.loops import Body, Vectors
 from redalg.kernels.cpu.math.table import OPERATIONS as MATH
 from redalg.kernels.cpu.math.values import KINDS, Operation, type_of
 from redalg.kernels.cpu.math.vectors import OPERATIONS as VECTORS
-from redalg.kernels.cpu.sums import Shape, Sums
 from redalg.parsing import parse
 
 I64 = ir.IntType(64)
@@ -142,7 +142,11 @@ class Text:
     def functions_in(self, body: Sequence[ast.stmt]) -> bool:
         """Whether statements call functions such as exp."""
         calls = [n.func for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
-        return any(self.operations.get(ast.unparse(e), "").rpartition("_")[0] in FUNCTIONS for e in calls)
+        return any(self.dear(self.operations.get(ast.unparse(e), "")) for e in calls)
+
+    def dear(self, word: str) -> bool:
+        """Whether an operation is a function such as exp."""
+        return word.rpartition("_")[0] in FUNCTIONS
 
     def _plain(self, e: ast.expr) -> bool:
         name = self.operations.get(ast.unparse(e))
@@ -385,23 +389,18 @@ class Translation:
         if not self.masks or isinstance(stop.v, ir.Constant) or not self.text.straight(s.body):
             self.turned(s, start.v, step.v, turns)
         else:
-            self.in_vectors(s, start.v, step, turns)
+            self.in_vectors(s, start.v, step.v, turns)
 
-    def in_vectors(self, s: ast.For, start: Any, by: Value, turns: Any) -> None:
+    def in_vectors(self, s: ast.For, start: Any, step: Any, turns: Any) -> None:
         """A loop over whole vectors, and what they leave in masked ones."""
-        b, carries, step = self.b, _carries(s.body), by.v
-        if carries and _sums(s.body) and step.constant == 1:
-            shape = Shape(self, s)
-            if shape.kind:
-                Sums(self, s, shape, start, turns)
+        b, carries = self.b, _carries(s.body)
+        if step.constant == 1 and _named(s) != COLUMN and (not carries or _sums(s.body)):
+            body = Body(self, s)
+            if body.kind:
+                Vectors(self, s, body, start, turns).run(lambda: self.turned(s, start, step, turns))
                 return
         dear = not carries or self.text.functions_in(s.body)
         sums = carries and not dear and _sums(s.body)
-        if not carries:
-            lead = self.before_line(s, start, by, turns)
-            if lead is not None:
-                self.guarded(s, start, step, lead, PART)
-                start, turns = b.add(start, lead), b.sub(turns, lead)
         whole = b.and_(turns, I64(-WHOLE))
         if carries and not sums:
             whole = b.select(b.icmp_signed(">=", turns, I64(LONG)), whole, I64(0))
@@ -415,26 +414,6 @@ class Translation:
             parts = b.and_(rest, I64(-PART))
             self.turned(s, begin, step, parts, {WIDTH: I32(PART), TOGETHER: I32(1)})
             self.guarded(s, b.add(begin, b.mul(parts, step)), step, b.sub(rest, parts), PART)
-
-    def before_line(self, s: ast.For, start: Any, step: Value, turns: Any) -> Any:
-        """Turns before the one that writes the beginning of a line of the caches, or of a vector: whole vectors that
-        are written across lines take twice as long. None where a loop does not write one array."""
-        b, found = self.b, _stored(s.body)
-        if found is None or not isinstance(s.target, ast.Name) or s.target.id == COLUMN or step.v.constant != 1:
-            return None
-        (pointer, index), before, at = found, dict(self.scope.variables), []
-        for n in range(2):
-            self.assign(s.target.id, Value("i64", b.add(start, I64(n))))
-            self.block(_needed(index, s.body))
-            at.append(self.cast(self.value(index), "i64").v)
-        self.scope.variables = before
-        array = self.value(pointer)
-        size = KINDS[array.kind[1:]].width // 8 if array.kind[1] != "f" else int(array.kind[2:]) // 8
-        lanes = min(PART, 64 // size)
-        place = b.udiv(b.ptrtoint(b.gep(array.v, [at[0]]), I64), I64(size))
-        beside = b.icmp_signed("==", b.sub(at[1], at[0]), I64(1))
-        many = b.icmp_signed(">=", turns, I64(WHOLE))
-        return b.select(b.and_(beside, many), b.and_(b.neg(place), I64(lanes - 1)), I64(0))
 
     def turned(
         self, s: ast.For, start: Any, step: Any, turns: Any, wishes: Mapping[str, Any] = MappingProxyType({})
@@ -771,23 +750,9 @@ def _written_once(body: Sequence[ast.stmt]) -> bool:
     return stores == 1 and not cells
 
 
-def _stored(body: Sequence[ast.stmt]) -> tuple[ast.expr, ast.expr] | None:
-    """The array that a body writes one element of, and its index, if it writes nothing else."""
-    if not _written_once(body):
-        return None
-    (call,) = (s.value for s in body if isinstance(s, ast.Expr))
-    return (call.args[0], call.args[1]) if isinstance(call, ast.Call) else None
-
-
-def _needed(e: ast.expr, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a body that an index is computed from."""
-    names, found = {n.id for n in ast.walk(e) if isinstance(n, ast.Name)}, list[ast.stmt]()
-    for s in reversed(body):
-        made = {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if made & names:
-            names |= {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-            found.insert(0, s)
-    return found
+def _named(s: ast.For) -> str:
+    """What a loop counts by."""
+    return s.target.id if isinstance(s.target, ast.Name) else ""
 
 
 def _sums(body: Sequence[ast.stmt]) -> bool:

@@ -26,6 +26,7 @@ from redalg.kernels.cpu.math.values import (
     absolute,
     call,
     clamped,
+    element_of,
     select,
     with_sign,
 )
@@ -81,7 +82,8 @@ def narrowed(x: Value, dtype: str) -> Value:
         cell = absolute(x).to(HALF).as_cell()
     else:  # float32 holds all of the narrow formats
         cell = _cell(_rounded_size(x, FLOATS[dtype]).to(F32.real), dtype)
-    sign = x.bit_pattern() >> (x.form.bits - cell.v.type.width) & (1 << cell.v.type.width - 1)
+    width = element_of(cell.v.type).width
+    sign = x.bit_pattern() >> (x.form.bits - width) & (1 << width - 1)
     return cell | sign.to(cell.v.type)
 
 

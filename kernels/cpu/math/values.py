@@ -46,8 +46,40 @@ FORMATS = {"f32": F32, "f64": F64}
 I8, I16, HALF = ir.IntType(8), ir.IntType(16), ir.HalfType()
 
 
+def lanes_of(kind: Any) -> int:
+    """Numbers of a type: 0 of one that is no vector."""
+    return kind.count if isinstance(kind, ir.VectorType) else 0
+
+
+def element_of(kind: Any) -> Any:
+    """The type of the numbers of a vector, or of a number."""
+    return kind.element if isinstance(kind, ir.VectorType) else kind
+
+
+def several(kind: Any, lanes: int) -> Any:
+    """A vector of so many numbers of a type; of 0 the type itself."""
+    return ir.VectorType(kind, lanes) if lanes else kind
+
+
+def constant(kind: Any, x: Any) -> Any:
+    """A number, in every lane of a vector."""
+    return ir.Constant(kind, [x] * kind.count if lanes_of(kind) else x)
+
+
+def intrinsic(b: Any, name: str, gives: Any, takes: Sequence[Any], of: Sequence[Any]) -> Any:
+    """LLVM's function of a name for such types."""
+    letters = {ir.FloatType(): "f32", ir.DoubleType(): "f64"}
+    ends = []
+    for kind in of:
+        number = letters.get(element_of(kind)) or f"i{element_of(kind).width}"
+        ends.append(f"v{kind.count}{number}" if lanes_of(kind) else number)
+    full = ".".join([f"llvm.{name}", *ends])
+    return b.module.globals.get(full) or ir.Function(b.module, ir.FunctionType(gives, takes), full)
+
+
 class Value:
-    """A float, an integer (signed) or a truth value; a Python number beside it is a constant of its type."""
+    """A float, an integer (signed) or a truth value, or a vector of such; a Python number beside it is a constant of
+    its type."""
 
     __slots__ = ("b", "v")
 
@@ -57,15 +89,19 @@ class Value:
     @property
     def form(self) -> Format:
         """The format of a float, or the one as wide as an integer."""
-        return next(f for f in (F32, F64) if self.v.type in (f.real, f.integer))
+        return next(f for f in (F32, F64) if element_of(self.v.type) in (f.real, f.integer))
 
     @property
     def is_real(self) -> bool:
-        return isinstance(self.v.type, ir.FloatType | ir.DoubleType)
+        return isinstance(element_of(self.v.type), ir.FloatType | ir.DoubleType)
 
     def like(self, x: Any) -> Any:
         """The LLVM value of a number or `Value` in this one's type."""
-        return x.v if isinstance(x, Value) else ir.Constant(self.v.type, x)
+        return x.v if isinstance(x, Value) else constant(self.v.type, x)
+
+    def _as(self, kind: Any) -> Value:
+        """The same bits as another type."""
+        return Value(self.b, self.b.bitcast(self.v, several(kind, lanes_of(self.v.type))))
 
     def _do(self, real: str, integer: str, x: Any, swap: bool = False) -> Value:
         a, c = self.v, self.like(x)
@@ -144,29 +180,30 @@ class Value:
 
     def bit_pattern(self) -> Value:
         """The bits of a float as an integer."""
-        return Value(self.b, self.b.bitcast(self.v, self.form.integer))
+        return self._as(self.form.integer)
 
     def as_real(self) -> Value:
         """The float that has these bits."""
-        return Value(self.b, self.b.bitcast(self.v, self.form.real))
+        return self._as(self.form.real)
 
     def as_half(self) -> Value:
-        return Value(self.b, self.b.bitcast(self.v, HALF))
+        return self._as(HALF)
 
     def as_cell(self) -> Value:
         """The bits of a float16."""
-        return Value(self.b, self.b.bitcast(self.v, I16))
+        return self._as(I16)
 
     def to(self, kind: Any) -> Value:
         """A float in another float type, an integer in another width (without sign)."""
-        real = isinstance(kind, ir.HalfType | ir.FloatType | ir.DoubleType)
+        kind, lanes = element_of(kind), lanes_of(self.v.type)
+        real, own = isinstance(kind, ir.HalfType | ir.FloatType | ir.DoubleType), element_of(self.v.type)
         width = {ir.HalfType(): 16, F32.real: 32, F64.real: 64}
-        old = width[self.v.type] if real else self.v.type.width
+        old = width[own] if real else own.width
         new = width[kind] if real else kind.width
         if old == new:
             return self
         down, up = ("fptrunc", "fpext") if real else ("trunc", "zext")
-        return Value(self.b, getattr(self.b, down if new < old else up)(self.v, kind))
+        return Value(self.b, getattr(self.b, down if new < old else up)(self.v, several(kind, lanes)))
 
 
 # --- functions of values ----------------------------------------------------------------------------------------------
@@ -175,8 +212,7 @@ class Value:
 def call(name: str, x: Value, *others: Any, flags: Sequence[str] = ()) -> Value:
     """An LLVM intrinsic on numbers of one type."""
     kind = x.v.type
-    shape = ir.FunctionType(kind, [kind] * (1 + len(others)))
-    callee = x.b.module.declare_intrinsic(f"llvm.{name}", [kind], shape)
+    callee = intrinsic(x.b, name, kind, [kind] * (1 + len(others)), [kind])
     return Value(x.b, x.b.call(callee, [x.v, *map(x.like, others)], fastmath=flags))
 
 
@@ -187,8 +223,8 @@ def fma(x: Value, y: Any, z: Any) -> Value:
 
 def scaled(x: Value, n: Value) -> Value:
     """x·2^n, rounded once."""
-    b, kind, word = x.b, x.v.type, ir.IntType(32)
-    callee = b.module.declare_intrinsic("llvm.ldexp", [kind, word], ir.FunctionType(kind, [kind, word]))
+    b, kind, word = x.b, x.v.type, several(ir.IntType(32), lanes_of(x.v.type))
+    callee = intrinsic(b, "ldexp", kind, [kind, word], [kind, word])
     return Value(b, b.call(callee, [x.v, n.to(word).v]))
 
 
