@@ -54,6 +54,7 @@ class Body:
         self.t = t
         self.steps: dict[str, int] = {s.target.id: 1}  # of integers, from one turn to the next
         self.places: list[ast.Assign] = []  # that compute them
+        self.before: set[str] = set()  # names that are read as the loop finds them, or an earlier turn has left them
         self.values: dict[str, str] = {}  # names, and cells that have been written, by their kinds
         self.rest: list[ast.Assign | ast.Expr] = []
         self.cells: dict[str, Cell] = {}  # that are read and written, by how they are spelled
@@ -61,7 +62,8 @@ class Body:
         self.stores: list[str] = []
         self.dear = False
         kinds = {self._statement(x) for x in s.body} - {"place"}
-        self.kind = kinds.pop() if len(kinds) == 1 and self.cells and (self.sums or self.stores) else ""
+        plain = self.cells and (self.sums or self.stores) and not self.before & {*self.values, *self.sums, *self.steps}
+        self.kind = kinds.pop() if len(kinds) == 1 and plain else ""
 
     def _statement(self, s: ast.stmt) -> str:
         """The kind of what a statement computes, "place" of an integer; "" of what is neither."""
@@ -78,6 +80,7 @@ class Body:
     def _assigned(self, s: ast.Assign, name: str) -> str:
         step = self.step(s.value)
         if step is not None:
+            self._looks(s.value)
             self.steps[name] = step
             self.places.append(s)
             return "place"
@@ -106,6 +109,7 @@ class Body:
         spelled = ast.unparse(e) if not cell.format else f"store {ast.unparse(cell.array)} {len(self.stores)}"
         if known is None and (not cell.format or self.stores):
             return ""
+        self._looks(cell.index)
         self.cells[spelled], self.values[spelled] = cell, kind
         self.stores.append(spelled)
         return kind
@@ -120,7 +124,9 @@ class Body:
         if isinstance(e, ast.Constant):
             return 0 if type(e.value) is int else None
         if isinstance(e, ast.Name):
-            return self.steps[e.id] if e.id in self.steps else 0 if self._outer(e.id).startswith("i") else None
+            if e.id in self.steps:
+                return self.steps[e.id]
+            return 0 if self._outer(e.id).startswith("i") else None
         if not isinstance(e, ast.BinOp) or not isinstance(e.op, WHOLE_NUMBERS):
             return None
         a, c = self.step(e.left), self.step(e.right)
@@ -133,12 +139,22 @@ class Body:
         value = self.t.scope.variables.get(name)
         return value.kind if value is not None and name not in self.values else ""
 
+    def _found(self, name: str) -> str:
+        """The same, of what is read."""
+        self.before.add(name)
+        return self._outer(name)
+
+    def _looks(self, e: ast.expr) -> None:
+        """What an integer is computed from."""
+        names = {n.id for n in ast.walk(e) if isinstance(n, ast.Name)}
+        self.before |= names - {*self.steps, *self.values}
+
     # --- values ------------------------------------------------------------------------------------------------------
 
     def number(self, e: ast.expr) -> str:
         """The kind of a value; "" of anything else."""
         if isinstance(e, ast.Name):
-            return "" if e.id in self.sums else self.values.get(e.id) or self._outer(e.id)
+            return "" if e.id in self.sums else self.values.get(e.id) or self._found(e.id)
         if isinstance(e, ast.BinOp):
             a, c = self.number(e.left), self.number(e.right)
             return a if a == c and type(e.op) in ARITHMETIC else ""
@@ -156,6 +172,7 @@ class Body:
             return ""
         if any(self.cells[w].array.id == cell.array.id for w in self.stores):  # type: ignore[attr-defined]
             return ""
+        self._looks(cell.index)
         self.cells[spelled] = cell
         return kind
 

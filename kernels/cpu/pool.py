@@ -431,6 +431,13 @@ class Job:
     def __init__(self, stages: Sequence[tuple[int, int]], each: bool) -> None:
         self.words = struct.pack(f"{2 + 2 * len(stages)}q", len(stages), each, *(w for pair in stages for w in pair))
         self._range: Any = None
+        self._words = ctypes.create_string_buffer(self.words, len(self.words))
+        self.address = ctypes.addressof(self._words)
+
+    @property
+    def entry(self) -> int:
+        """The function that runs a job: it takes that, its arguments and a range of rows."""
+        return _native()["redalg_range"]
 
     def run(self, values: bytes, total: int) -> int:
         """The job for rows 0 to `total`, by the caller alone; its status."""

@@ -62,6 +62,7 @@ class Ready:
         empty = _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
         self._zero_length = self._has_no_elements(program, empty)
         self._walks = not self._zero_length and not empty
+        self._always = self._walks and self._integers is None and not self._wide  # computed by kernels
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
         self._rescue = Rescue(form, program, sizes, bound.dtypes, repeat) if program.watched else None
         self._usual: Prepared | None = None  # for results in arrays of our own
@@ -77,27 +78,40 @@ class Ready:
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
+        if out is None and self._usual is not None and self._always:
+            return self._again(self._usual, given, arrays)
         for number in self._wide:
             if given[number].size and int(given[number].max()) > LARGEST:
                 bind(self._form.spec, arrays, where=WHERE)  # which says so
         if out is not None:
             return self._into(out, dict(zip(self._names, given, strict=True)), arrays)
+        made = self._empty()
+        if self._walks and self._integers_fit(given):
+            if self._usual is None:
+                results = {key: x for (key, *_), x in zip(self._fresh, made, strict=True)}
+                self._usual = self._prepared({**dict(zip(self._names, given, strict=True)), **results}, results)
+            return self._again(self._usual, given, arrays)
+        self._elsewhere(given, arrays, dict(zip(self._wants, made, strict=True)))
+        if self._restore is not None:
+            made = [self._restore(x) for x in made]
+        return made[0] if len(made) == 1 else dict(zip(self._wants, made, strict=True))
+
+    def _empty(self) -> list[np.ndarray]:
+        """Arrays for results."""
+        return [
+            np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
+            for _, shape, dtype, turn in self._fresh
+        ]
+
+    def _again(self, prepared: Prepared, given: Sequence[Any], arrays: Mapping[str, Any]) -> Any:
+        """Results in arrays of our own, where nothing is left to be looked at."""
         made = [
             np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
             for _, shape, dtype, turn in self._fresh
         ]
-        if not self._walks or not self._integers_fit(given):
-            self._elsewhere(given, arrays, dict(zip(self._wants, made, strict=True)))
-        else:
-            prepared = self._usual
-            if prepared is None:
-                results = {key: x for (key, *_), x in zip(self._fresh, made, strict=True)}
-                prepared = self._usual = self._prepared(
-                    {**dict(zip(self._names, given, strict=True)), **results}, results
-                )
-            marks = prepared([*given, *made])
-            if marks is not None:
-                self._rescued(prepared, marks, arrays, dict(zip(self._wants, made, strict=True)))
+        marks = prepared((*given, *made))
+        if marks is not None:
+            self._rescued(prepared, marks, arrays, dict(zip(self._wants, made, strict=True)))
         if self._restore is not None:
             made = [self._restore(x) for x in made]
         return made[0] if len(made) == 1 else dict(zip(self._wants, made, strict=True))

@@ -84,7 +84,8 @@ class CpuRun(Shown):
         self._names = tuple(t.name for t in form.spec.tensors)
         self._aliased = any(t.array or t.dimensions for t in form.spec.tensors)
         self._ready: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
-        self._last: Compiled | None = None
+        self._recent: Ready | None = None  # of whichever thread came last
+        self._built: Compiled | None = None  # for results in arrays of the caller's
         self._told: tuple[str, ...] = ()  # what was measured
 
     def __reduce__(self) -> Any:
@@ -109,11 +110,8 @@ class CpuRun(Shown):
         else:
             for i in copied:
                 given[i] = plain(given[i])
-        results = ready(given, arrays, out)
-        last = ready.last
-        if last is not None:
-            self._last = last  # of whichever thread came last
-        return results
+        self._recent = ready
+        return ready(given, arrays, out)
 
     # --- once per kind of call ------------------------------------------------------------
 
@@ -171,7 +169,7 @@ class CpuRun(Shown):
             return compiled, found.lines(lambda word: plan_cpu(self.form, kind, program, sizes, views, word).schedule)
 
         found, told = cast(Any, self._calls((kind, *views.items()), make))
-        self._last, self._told = found, told  # of whichever thread came last
+        self._built, self._told = found, told  # of whichever thread came last
         return cast(Compiled, found)
 
     def _ways(self, kind: Kind, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> list[str]:
@@ -184,6 +182,12 @@ class CpuRun(Shown):
         return list(ways.values())
 
     # --- what was done ------------------------------------------------------------
+
+    @property
+    def _last(self) -> Compiled | None:
+        """What the last call ran."""
+        found = self._recent.last if self._recent is not None else None
+        return self._built if found is None else found
 
     @property
     def source(self) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from redalg.kernels.cpu import pool
 from redalg.kernels.cpu.blocks import IN, OUT, RECORD, Blocks, blocks_of, walker, words_of
 from redalg.kernels.cpu.build import Function, Native, kinds_of, require_memory
+from redalg.kernels.cpu.calls import MARKED, NO_MEMORY, caller, data_offset
 from redalg.kernels.cpu.kernel import RANGE
 from redalg.kernels.cpu.schedule import BLOCK, CpuModule, CpuSchedule, nanoseconds_of, span_of, width_of
 from redalg.kernels.cpu.threads import share, threads
@@ -68,11 +68,26 @@ class Prepared:
         self._native = native if len(native) == len(self._calls) else []
         self._once = Alone(*self._native[0], self._units) if len(self._native) == 1 else None
         self._lone = self._lone_job()
+        self._slots.calls = self._by_python()
         self._jobs: dict[bool, list[tuple[pool.Job, int, Native | None]]] = {}
 
     def _lone_job(self) -> pool.Job | None:
         """All functions by the caller, in one call."""
         return self._jobs_of(True)[0][0] if self._native and pool.available() else None
+
+    def _by_python(self) -> Callable[[int, int], Callable[..., int] | None] | None:
+        """What makes a function that runs all by itself, for arguments in a table and where their mark lies; None where
+        there are numbers among the arguments, or functions that are not native code."""
+        params = self.compiled.module.params
+        if not self._native or any(p.role == "number" for p in params):
+            return None
+        first, each = self._native[0]
+        if self._once is not None:
+            return lambda table, mark: caller(first.address, table, self._units * each, mark, self._places)
+        lone = self._lone
+        if lone is None:
+            return None
+        return lambda table, mark: caller(lone.entry, table, self._units, mark, self._places, lone.address)
 
     def _turn(self, blocks: Blocks, program: Program, rows: int, values: list[Any]) -> list[Any]:
         """Blocks are the units, and a kernel is called for each by what turns them; arguments of that."""
@@ -97,6 +112,18 @@ class Prepared:
         whether results lie where operands do, so that nothing is written in rows with a mark.
         """
         slot = self._slots.taken()
+        if slot.called is not None and not spare and (self._shares < 2 or threads() == 1):
+            status = slot.called(*arrays)
+            if not status:
+                if self._slots.kept:
+                    self._slots.idle.append(slot)
+                return None
+            require_memory(status & NO_MEMORY)
+            return slot.marks.rows if status & MARKED and slot.marks is not None else None
+        return self._slowly(slot, arrays, spare)
+
+    def _slowly(self, slot: Slot, arrays: Sequence[Any], spare: bool) -> np.ndarray | None:
+        """The same by several threads, and where arguments have to be looked at."""
         values, marks = slot.values, slot.marks
         for at, number in self._places:
             x = arrays[number]
@@ -249,11 +276,14 @@ class Watching:
 
 @dataclass(frozen=True)
 class Slot:
-    """Arguments of one call at a time, and the memory that they name: marks, all of them 0, and room for states."""
+    """Arguments of one call at a time, and the memory that they name: marks, all of them 0, and room for states.
+    `called`: runs all functions on arrays, with the arguments in `table`."""
 
     values: list[Any]
     marks: Marks | None
     buffers: tuple[np.ndarray, ...]
+    table: np.ndarray | None = None
+    called: Callable[..., int] | None = None
 
 
 class Slots:
@@ -270,6 +300,7 @@ class Slots:
         self._tables = [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
         self.entries = sum(size for _, size, _ in self._tables)
         self.kept = self.entries <= KEPT_ENTRIES
+        self.calls: Callable[[int, int], Callable[..., int] | None] | None = None
         self.idle: list[Slot] = []  # appending to a list, and taking from it, is atomic
 
     def taken(self) -> Slot:
@@ -287,7 +318,11 @@ class Slots:
         buffers = tuple(np.empty(size, dtype) for _, size, dtype in self._tables)
         for (at, _, _), x in zip(self._tables, buffers, strict=True):
             values[at] = address_of(x)
-        return Slot(values, marks, buffers)
+        if self.calls is None:
+            return Slot(values, marks, buffers)
+        table = np.array(values, np.int64)
+        mark = marks.addresses[1] if marks is not None else 0
+        return Slot(values, marks, buffers, table, self.calls(address_of(table), mark))
 
 
 class ByNumpy:
@@ -327,19 +362,8 @@ def _at(address: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int,
     return np.asarray(type("Described", (), {"__array_interface__": described})())
 
 
-def _data_offset() -> int:
-    """Where an array object holds the address of its data: right behind what every object begins with, in every
-    version of NumPy's interface for C; 0 where that is not so."""
-    offset, x = object.__basicsize__, np.empty(3)
-    try:
-        found = ctypes.c_void_p.from_address(id(x) + offset).value
-    except (TypeError, ValueError):
-        return 0
-    return offset if sys.implementation.name == "cpython" and found == x.__array_interface__["data"][0] else 0
-
-
 _ndarray = np.ndarray
-_OFFSET = _data_offset()
+_OFFSET = data_offset()
 _WORD = ctypes.c_int64.from_address
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from redalg.kernels.cpu import optimise
+from redalg.kernels.code import optimise
 
 LOOP = """
 define void @doubled(ptr noalias %x, ptr noalias %y, i64 %n) {

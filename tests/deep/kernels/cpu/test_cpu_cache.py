@@ -19,7 +19,7 @@ import pytest
 import redalg as ra
 from redalg.kernels.code.processor import processor
 from redalg.kernels.cpu import build
-from redalg.kernels.cpu.optimise import object_code
+from redalg.kernels.code.optimise import object_code
 from redalg.kernels.ir.program import Param
 from redalg.kernels.launch.store import Disk, Once
 

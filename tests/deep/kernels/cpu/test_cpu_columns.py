@@ -13,7 +13,7 @@ from redalg.kernels.cpu import schedule as cpu_schedule
 from redalg.kernels.cpu import walk as cpu_walk
 from redalg.kernels.cpu.build import kinds_of, llvm_text
 from redalg.kernels.cpu.kernel import RANGE
-from redalg.kernels.cpu.optimise import optimised
+from redalg.kernels.code.optimise import optimised
 from tests.support.assembly import packed
 from tests.support.cpu_cases import agree
 

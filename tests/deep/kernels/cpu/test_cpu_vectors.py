@@ -16,7 +16,7 @@ import redalg as ra
 from redalg.kernels.cpu.build import kinds_of, llvm_text
 from redalg.kernels.cpu.kernel import RANGE
 from redalg.kernels.code.processor import machine
-from redalg.kernels.cpu.optimise import optimised
+from redalg.kernels.code.optimise import optimised
 from redalg.kernels.cpu.schedule import CpuSchedule
 from redalg.kernels.cpu.kernel import emit_cpu
 from redalg.kernels.programs import lower
@@ -48,7 +48,7 @@ import redalg as ra
 from redalg.kernels.cpu.build import kinds_of, llvm_text
 from redalg.kernels.cpu.kernel import RANGE, emit_cpu
 from redalg.kernels.code.processor import machine
-from redalg.kernels.cpu.optimise import optimised
+from redalg.kernels.code.optimise import optimised
 from redalg.kernels.cpu.schedule import ROWS, CpuSchedule
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.ir.schedule import Layout
