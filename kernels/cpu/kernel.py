@@ -44,7 +44,9 @@ from redalg.source.builder import Builder
 from redalg.source.names import result_name
 from redalg.source.render import text
 from redalg.source.statements import (
+    Assign,
     Block,
+    Expression,
     Function,
     Statement,
     Table,
@@ -52,6 +54,7 @@ from redalg.source.statements import (
     expression,
     parameters,
     reads,
+    renamed,
 )
 
 ENTRY = expression('njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})')
@@ -172,7 +175,7 @@ class CpuKernel(Kernel):
         hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS", self.cpu.whole > WHOLE)
         body = hoisted.block(self.out.body())
         if self.cpu.single:
-            body = fused(once(body))
+            body = _one_name(fused(once(body)), hoisted.buffers)
         self.buffered = any("TILE" in made for made in hoisted.buffers.values())
         out(*hoisted.buffers.values())
         if hoisted.heap:
@@ -284,3 +287,15 @@ class _Hoisted:
         self.buffers[s.name] = f"{s.name} = {'stack' if small else 'heap'}_{s.dtype}({size})"
         self.heap += [] if small or s.name in self.heap else [s.name]
         return ()
+
+
+def _one_name(block: Block, buffers: Mapping[str, str]) -> Block:
+    """The statements where a buffer has one name, and columns, of which there are many, are counted by another: vectors
+    begin at lines then (`redalg.kernels.cpu.translate.COLUMN`)."""
+    new: dict[str, str | Expression] = {
+        text(s.targets[0]): text(s.value)
+        for s in block
+        if isinstance(s, Assign) and not s.operator and text(s.value) in buffers and len(s.targets) == 1
+    }
+    kept = tuple(s for s in block if not (isinstance(s, Assign) and text(s.targets[0]) in new))
+    return renamed(kept, new | {"m": "each"})

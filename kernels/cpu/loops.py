@@ -30,6 +30,7 @@ ALIGNED, WRITTEN = 256, 64  # elements of a row from which on loads, or stores, 
 AHEAD = 8192  # bytes
 FORMATS = {"float32": "f32", "float64": "f64", "bfloat16": "f32"} | ({"float16": "f32"} if HALVES else {})
 ARITHMETIC = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 WHOLE_NUMBERS = (ast.Add, ast.Sub, ast.Mult)
 I1, I8, I32, I64 = (ir.IntType(n) for n in (1, 8, 32, 64))
 
@@ -63,6 +64,7 @@ class Body:
         self.dear = False
         kinds = {self._statement(x) for x in s.body} - {"place"}
         plain = self.cells and (self.sums or self.stores) and not self.before & {*self.values, *self.sums, *self.steps}
+        plain = plain and not self._may_overlap()
         self.kind = kinds.pop() if len(kinds) == 1 and plain else ""
 
     def _statement(self, s: ast.stmt) -> str:
@@ -119,6 +121,11 @@ class Body:
         array = self._outer(ast.unparse(cell.array))
         return bool(cell.format) and array.startswith("*") or array == f"*{kind}"
 
+    def _may_overlap(self) -> bool:
+        """Whether a buffer is read by one name and written by another, which may be names of the same."""
+        buffers = {w for w, c in self.cells.items() if not c.format}
+        return bool(buffers & {*self.stores}) and bool(buffers - {*self.stores})
+
     def step(self, e: ast.expr) -> int | None:
         """By how much an integer grows from one turn to the next, where that is known."""
         if isinstance(e, ast.Constant):
@@ -137,6 +144,8 @@ class Body:
     def _outer(self, name: str) -> str:
         """The kind of what a loop leaves as it is, and of sums."""
         value = self.t.scope.variables.get(name)
+        if value is None and name in self.t.text.constants:
+            return self.t.kind_of(name)
         return value.kind if value is not None and name not in self.values else ""
 
     def _found(self, name: str) -> str:
@@ -162,7 +171,19 @@ class Body:
             return self.number(e.operand) if isinstance(e.op, ast.USub) else ""
         if isinstance(e, ast.Subscript):
             return self._read(e, Cell(e.value, e.slice, ""), self._outer(ast.unparse(e.value))[1:])
+        if isinstance(e, ast.IfExp):
+            found = self.number(e.body) if self.condition(e.test) else ""
+            return found if found == self.number(e.orelse) else ""
         return self._called(e) if isinstance(e, ast.Call) else ""
+
+    def condition(self, e: ast.expr) -> bool:
+        """Whether an expression compares values."""
+        if isinstance(e, ast.Compare):
+            a, c = self.number(e.left), self.number(e.comparators[0])
+            return len(e.ops) == 1 and type(e.ops[0]) in RELATIONS and a == c in ("f32", "f64")
+        if isinstance(e, ast.BinOp) and type(e.op) in (ast.BitAnd, ast.BitOr):
+            return self.condition(e.left) and self.condition(e.right)
+        return isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not) and self.condition(e.operand)
 
     def _read(self, e: ast.expr, cell: Cell, kind: str) -> str:
         spelled = ast.unparse(e)
@@ -263,8 +284,9 @@ class Vectors:
     def _skipped(self) -> Any:
         """Elements by which vectors begin before the row, so that they begin at lines; None where that is not worth it:
         where functions take longer than loads."""
-        b, of = self.b, (self.body.stores or [*self.body.cells])[0]
-        if self.body.dear and self.sums or self.body.stores and not self.body.cells[of].format:
+        b, cells = self.b, self.body.cells
+        of = next((w for w in self.body.stores or cells if cells[w].format or not self.body.stores), None)
+        if of is None or self.body.dear and self.sums:
             return None
         long = b.icmp_signed(">=", self.turns, I64(ALIGNED if self.sums else WRITTEN))
         place = b.udiv(b.ptrtoint(self.firsts[of], I64), I64(self._size(of)))
@@ -407,7 +429,21 @@ class Vectors:
                 x = self._value(e.args[0], known)
                 callee = intrinsic(b, "fabs", self.vector, [self.vector], [self.vector])
                 return b.call(callee, [x], fastmath=t.scope.flags)
+        if isinstance(e, ast.IfExp):
+            return b.select(self._condition(e.test, known), self._value(e.body, known), self._value(e.orelse, known))
         return self._splat(t.value(e).v, self.vector)
+
+    def _condition(self, e: ast.expr, known: dict[str, Any]) -> Any:
+        b, flags = self.b, self.t.scope.flags
+        if isinstance(e, ast.Compare):
+            relation = RELATIONS[type(e.ops[0])]
+            compare = b.fcmp_unordered if relation == "!=" else b.fcmp_ordered
+            return compare(relation, self._value(e.left, known), self._value(e.comparators[0], known), flags=flags)
+        if isinstance(e, ast.BinOp):
+            both = b.and_ if isinstance(e.op, ast.BitAnd) else b.or_
+            return both(self._condition(e.left, known), self._condition(e.right, known))
+        assert isinstance(e, ast.UnaryOp)
+        return b.not_(self._condition(e.operand, known))
 
     def _splat(self, value: Any, kind: Any) -> Any:
         one = self.b.insert_element(ir.Constant(kind, None), value, I32(0))

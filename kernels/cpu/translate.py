@@ -468,6 +468,10 @@ class Translation:
             latch.set_metadata("llvm.loop", _OwnNode(module, nodes, str(len(module.metadata))))
         b.position_at_end(after)
 
+    def kind_of(self, name: str) -> str:
+        """The kind of a constant of the text; "" where it is none of a number."""
+        return CASTS.get(type(self.text.constants[name]), "")
+
     def valued(self, kind: str, v: Any) -> Value:
         return Value(kind, v)
 
