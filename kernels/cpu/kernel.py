@@ -15,6 +15,7 @@ from redalg.graph.node import Node
 from redalg.kernels.code.dead_code import called, eliminated
 from redalg.kernels.code.fused import fused, once
 from redalg.kernels.code.imports import CPU, imports
+from redalg.kernels.code.in_turn import in_turn
 from redalg.kernels.code.text import definitions, finished
 from redalg.kernels.cpu import splits
 from redalg.kernels.cpu.columns import CpuColumnRows
@@ -187,7 +188,8 @@ class CpuKernel(Kernel):
         out(*(f"free({name})" for name in hoisted.heap))
         if self.results.streamed:
             out("drained()")
-        return eliminated(out.function(self.stage.name, (), self.about(), text(ENTRY)))
+        made = eliminated(out.function(self.stage.name, (), self.about(), text(ENTRY)))
+        return in_turn(made, self.real) if self.cpu.resident and not (self.cpu.across or self.cpu.split) else made
 
     def _take_arguments(self, out: Builder) -> None:
         """Arguments as pointers, and lengths by their names."""

@@ -124,7 +124,9 @@ class Body:
     def _may_overlap(self) -> bool:
         """Whether a buffer is read by one name and written by another, which may be names of the same."""
         buffers = {w for w, c in self.cells.items() if not c.format}
-        return bool(buffers & {*self.stores}) and bool(buffers - {*self.stores})
+        arrays = {ast.unparse(self.cells[w].array) for w in buffers}
+        own = self.t.text.buffers(self.t.scope.name)
+        return bool(buffers & {*self.stores}) and bool(buffers - {*self.stores}) and not arrays <= own
 
     def step(self, e: ast.expr) -> int | None:
         """By how much an integer grows from one turn to the next, where that is known."""

@@ -134,6 +134,18 @@ class Text:
             return getattr(np, e.attr, None)
         return self.constants.get(e.id, BUILTINS.get(e.id)) if isinstance(e, ast.Name) else None
 
+    def buffers(self, name: str) -> set[str]:
+        """The buffers of a function that have one name each."""
+        made = [s for s in ast.walk(self.functions[name].tree) if isinstance(s, ast.Assign)]
+        others = {s.value.id for s in made if isinstance(s.value, ast.Name)}
+        rooms = [ast.unparse(t) for s in made if self._makes_room(s.value) for t in s.targets]
+        again = {ast.unparse(t) for s in made if not self._makes_room(s.value) for t in s.targets}
+        return {n for n in rooms if rooms.count(n) == 1} - others - again
+
+    def _makes_room(self, e: ast.expr) -> bool:
+        word = self.operations.get(ast.unparse(e.func), "") if isinstance(e, ast.Call) else ""
+        return word.startswith(("stack_", "heap_"))
+
     def straight(self, body: Sequence[ast.stmt]) -> bool:
         """Whether statements compute and store numbers and nothing else: no branch, no loop, no prefetch."""
         calls = [n.func for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
