@@ -57,7 +57,7 @@ def in_turn(f: Function, real: str) -> Function:
     ...         for k in range(length):
     ...             store_float32(y, x_row + k, t1)
     ... '''.strip())
-    >>> print(render(in_turn(f, "f32").body[3].body[2:3]), end="")
+    >>> print(render(in_turn(f, "f32").body[-1].body[2:3]), end="")
     for rows_turn in range(rows_last - rows_first):
         rows_t1[rows_turn] = log_f32(rows_total[rows_turn])
     """

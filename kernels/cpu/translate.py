@@ -406,7 +406,8 @@ class Translation:
     def in_vectors(self, s: ast.For, start: Any, step: Any, turns: Any) -> None:
         """A loop over whole vectors, and what they leave in masked ones."""
         b, carries = self.b, _carries(s.body)
-        if step.constant == 1 and _named(s) != COLUMN and (not carries or _sums(s.body)):
+        adds = carries and "reassoc" in self.scope.flags and _sums(s.body)
+        if step.constant == 1 and _named(s) != COLUMN and (adds or not carries):
             body = Body(self, s)
             if body.kind:
                 Vectors(self, s, body, start, turns).run(lambda: self.turned(s, start, step, turns))
