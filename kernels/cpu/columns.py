@@ -33,7 +33,6 @@ DTYPES = {"i32": "np.int32", "i64": "np.int64"}
 LINE = 64  # bytes of a cache line
 UNROLL = 4  # elements of the stream, or groups of them, that are added to a column at a time
 AHEAD = 8  # elements of the stream
-HERE = "at * width + m"  # where the value of an element in column m lies in a buffer for the whole stream
 
 
 def supported(program: Program) -> bool:
@@ -66,6 +65,12 @@ class CpuColumnPrinter(ColumnPrinter):
     def array(self, name: str, kind: str) -> None:
         super().array(name, kind)
         self.kernel.per_column.add(local(name))
+
+    @property
+    def here(self) -> str:
+        """Where the value of an element in column m lies in a buffer for the whole stream: columns of groups are those
+        of the elements that follow."""
+        return f"at * {'COLUMNS' if self.kernel.cpu.groups > 1 else 'width'} + m"
 
     def place(self) -> None:
         """The index of column m along every column axis."""
@@ -172,7 +177,7 @@ class CpuColumnPrinter(ColumnPrinter):
         for f in folds:
             self._start(f)
         self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), folds)
-        self.known = {n: f"{name}[{HERE}]" for n, name in self.kept.items() if n in self.known or n in walk(*bodies)}
+        self.known = {n: f"{name}[{self.here}]" for n, name in self.kept.items() if n in self.known or n in walk(*bodies)}
         for f in folds:
             if isinstance(f.op, Position):
                 self._places(f)
@@ -343,7 +348,7 @@ class CpuColumnPrinter(ColumnPrinter):
         for n in [n for n in walk(*bodies) if n in self.kept and n not in inner.known]:
             value = inner.define(n)
             kernel.flush(inner)
-            kernel.out(f"{self.kept[n]}[{HERE}] = {value}")
+            kernel.out(f"{self.kept[n]}[{self.here}] = {value}")
 
 
 class CpuColumnRows(ColumnRows):
@@ -391,7 +396,7 @@ class CpuColumnRows(ColumnRows):
         self.printer.kept = {n: name for n, (name, _) in reused.items()}
         elements.load_tile([s for s in p.lift if isinstance(s, Loop)])
         self.printer.steps(p.lift)
-        kernel.reused = {n: f"{name}[{HERE}]" for name, n in reused.values()}
+        kernel.reused = {n: f"{name}[{self.printer.here}]" for name, n in reused.values()}
         out(*(f"{local(part.name)} = {local(part.name + '_b')}" for part in p.parts), "n = length")
 
     def _reused(self, p: Pass) -> dict[Node, tuple[str, Node]]:

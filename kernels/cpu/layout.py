@@ -8,13 +8,14 @@ from math import gcd, prod
 
 from redalg.graph.node import Node, walk
 from redalg.graph.operators import Binary, NumberExtremum
+from redalg.kernels.cpu.schedule import NARROW
 from redalg.kernels.ir.layouts import View, lengths_of, readings, steps_nodes, walk_of
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import Loop, Pass, Program
 from redalg.kernels.ir.schedule import Layout
 
 LEAST = 8  # rows side by side from which on walking them together pays, but in groups
-SIDE = 64  # columns that groups of fewer rows make up, or a multiple of them
+SIDES = 64, 16  # columns that groups of fewer rows make up, or a multiple of them
 MOST = 1024  # columns of groups at most
 TOGETHER = 4  # groups at a time, and elements of a row at least as many as these have
 
@@ -70,8 +71,10 @@ def groups_of(program: Program, views: Mapping[str, View], axes: tuple[str, ...]
     """
     sizes = lengths_of(program, views)
     count = prod(sizes[a] for a in axes)
-    groups = SIDE // gcd(SIDE, count)
-    if count < 2 or groups * count > MOST or len(program.stream) != 1 or program.keeps:
+    sides = [side // gcd(side, count) for side in SIDES]
+    groups = next((n for n in sides if n * count <= MOST), MOST)
+    most = min(MOST // groups, NARROW)  # columns of one block
+    if not (LEAST if program.keeps else 2) <= count <= most or len(program.stream) != 1:
         return 1
     (stream,) = program.stream
     if sizes[stream] < TOGETHER * groups or not all(map(_grouped, program.passes)):

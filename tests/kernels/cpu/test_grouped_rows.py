@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.kernels.cpu.layout import SIDE, TOGETHER
+from redalg.kernels.cpu.layout import SIDES, TOGETHER
 from redalg.kernels.cpu.schedule import ROWS
 from tests.support.forms import form_of_text
 
@@ -33,7 +33,7 @@ def as_defined(run: Any, x: np.ndarray) -> None:
 
 @pytest.mark.parametrize("rows", [12])
 def test_any_length_and_what_groups_leave(rows: int) -> None:
-    groups, run = SIDE // np.gcd(SIDE, rows), run_of()
+    groups, run = SIDES[0] // np.gcd(SIDES[0], rows), run_of()
     for length in (65, TOGETHER * groups + 1, 9 * groups + groups - 1, ROWS * groups + TOGETHER * groups + groups + 1):
         as_defined(run, side_by_side(rows, length, "float32"))
         assert f"({groups} elements of each at a time)" in run.schedule
