@@ -21,6 +21,7 @@ from redalg.source.statements import (
     For,
     Function,
     Statement,
+    While,
     assigned_names,
     expression,
     expressions,
@@ -34,7 +35,6 @@ from redalg.source.statements import (
 ROWS = 16  # of a group: a vector of their numbers
 ELEMENTS = 8192  # of a group's rows, which are read again from the first-level cache
 OVER = "range(low, high)"
-OWN = ("rows_first", "rows_last", "rows_each", "rows_turn")
 FORMATS = {"float32": "f32", "float64": "f64", "float16": "f32", "bfloat16": "f32"}
 DTYPES = {"f32": "float32", "f64": "float64"}
 DEAR = {f"{name}_" for name in FUNCTIONS} - {"sqrt_", "rsqrt_", "abs_"}
@@ -58,8 +58,8 @@ def in_turn(f: Function, real: str) -> Function:
     ...             store_float32(y, x_row + k, t1)
     ... '''.strip())
     >>> print(render(in_turn(f, "f32").body[-1].body[2:3]), end="")
-    for rows_turn in range(rows_last - rows_first):
-        rows_t1[rows_turn] = log_f32(rows_total[rows_turn])
+    for rows_each in range(rows_last - rows_first):
+        rows_t1[rows_each] = log_f32(rows_total[rows_each])
     """
     at = next((n for n, s in enumerate(f.body) if isinstance(s, For) and text(s.over) == OVER), None)
     if at is None or len(f.body) != at + 1 or "length" not in reads(f.body):
@@ -86,44 +86,51 @@ class _Parts:
         self.late = sorted((given | made) & later)
 
     def printed(self, row: Expression, real: str) -> Block:
-        cells = {name: expression(f"rows_{name}[rows_turn]") for name in (*self.given, *self.made)}
+        cells = {name: expression(f"rows_{name}[rows_each]") for name in (*self.given, *self.made)}
         here = {name: f"rows_{name}[row - rows_first]" for name in cells}
         over = expression("range(rows_first, rows_last)")
         kept = tuple(s for name in self.given for s in statements(f"{here[name]} = {name}"))
         found = tuple(s for name in self.late for s in statements(f"{name} = {here[name]}"))
         first = For(target=row, over=over, body=(*self.indices, *self.first, *kept))
-        turn, turns = expression("rows_turn"), expression("range(rows_last - rows_first)")
+        turn, turns = expression("rows_each"), expression("range(rows_last - rows_first)")
         middle = For(target=turn, over=turns, body=renamed(self.middle, cells))
         second = For(target=row, over=over, body=(*self.indices, *found, *self.second))
         rooms = tuple(s for name in cells for s in statements(f"rows_{name} = stack_{DTYPES[real]}({ROWS})"))
         begin = statements(
-            f"rows_each = max(1, min({ROWS}, {ELEMENTS} // max(1, length)))\nrows_first = low\n"
-            "while rows_first < high:\n    rows_last = min(rows_first + rows_each, high)\n    rows_first = rows_last"
+            f"rows_size = max(1, min({ROWS}, {ELEMENTS} // max(1, length)))\nrows_first = low\n"
+            "while rows_first < high:\n    rows_last = min(rows_first + rows_size, high)\n    rows_first = rows_last"
         )
         *before, group = begin
-        last, following = group.body  # type: ignore[attr-defined]
+        assert isinstance(group, While)
+        last, following = group.body
         return (*rooms, *before, replace(group, body=(last, first, middle, second, following)))
 
 
 def _parts(body: Block, real: str) -> _Parts | None:
     """None where a row's statements are others, or what is kept of a row is no number."""
-    walks = [n for n, s in enumerate(body) if isinstance(s, For)]
-    firsts = [n for n in walks if not any(_stores([body[n]]))]
+    found = _split(body)
+    if found is None or _cells(body):
+        return None
+    kinds = _kinds((*found.first, *found.middle), real)
+    made = {*_assigned([*found.first, *found.middle])}
+    twice = {*_assigned(found.indices)} & made or {*found.given} & {*found.made}
+    plain = all(kinds.get(name) == real for name in (*found.given, *found.made))
+    return found if _is_dear(found.middle) and plain and not twice else None
+
+
+def _split(body: Block) -> _Parts | None:
+    """Indices, loops that store nothing, assignments, and the rest, if that is the order."""
+    firsts = [n for n, s in enumerate(body) if isinstance(s, For) and not any(_stores([s]))]
     if not firsts or not all(isinstance(s, Assign | For | Do) for s in body):
         return None
     begin = next(n for n, s in enumerate(body) if not _counts(s))
     end = firsts[-1] + 1
-    indices, first, rest = body[:begin], body[begin:end], body[end:]
-    middle = tuple(s for s in rest if isinstance(s, Assign))
+    first, rest = body[begin:end], body[end:]
+    middle: Block = tuple(s for s in rest if isinstance(s, Assign))
     second = tuple(s for s in rest if not isinstance(s, Assign))
-    if rest != (*middle, *second) or any(_stores(first)) or _cells(body):
+    if rest != (*middle, *second) or any(_stores(first)):
         return None
-    middle, second = _taken_out(middle, second)
-    found = _Parts(indices, first, middle, second)
-    kinds = _kinds((*first, *middle), real)
-    again = {*_assigned(indices)} & {*_assigned([*first, *middle])} or {*found.given} & {*found.made}
-    plain = all(kinds.get(name) == real for name in (*found.given, *found.made))
-    return found if _is_dear(middle) and plain and not again else None
+    return _Parts(body[:begin], first, *_taken_out(middle, second))
 
 
 def _taken_out(middle: Block, second: Block) -> tuple[Block, Block]:
@@ -132,7 +139,7 @@ def _taken_out(middle: Block, second: Block) -> tuple[Block, Block]:
     left: list[Statement] = []
     for s in second:
         call = s.value if isinstance(s, Do) else None
-        if isinstance(call, ast.Call) and len(call.args) == 3 and _is_dear((s,)):
+        if isinstance(s, Do) and isinstance(call, ast.Call) and len(call.args) == 3 and _is_dear((s,)):
             name = f"given{len(made) + 1}"
             made.append(Assign(targets=(ast.Name(name, ast.Store()),), value=call.args[2]))
             new = ast.Call(call.func, [*call.args[:2], expression(name)], call.keywords)

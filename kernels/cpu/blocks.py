@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from redalg.graph.node import walk
 from redalg.kernels.cpu.build import loaded_text
-from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.cpu.math.vectors import shuffles
+from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 

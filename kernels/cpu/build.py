@@ -22,8 +22,8 @@ import numpy as np
 
 import redalg
 from redalg.errors import RedalgError
-from redalg.kernels.code.processor import binding, machine, masks, processor
 from redalg.kernels.code.optimise import object_code
+from redalg.kernels.code.processor import binding, machine, masks, processor
 from redalg.kernels.cpu.translate import Untranslated, symbol_of, translated
 from redalg.kernels.ir.program import Param
 from redalg.kernels.launch.store import Disk, Once, digest

@@ -177,7 +177,9 @@ class CpuColumnPrinter(ColumnPrinter):
         for f in folds:
             self._start(f)
         self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), folds)
-        self.known = {n: f"{name}[{self.here}]" for n, name in self.kept.items() if n in self.known or n in walk(*bodies)}
+        self.known = {
+            n: f"{name}[{self.here}]" for n, name in self.kept.items() if n in self.known or n in walk(*bodies)
+        }
         for f in folds:
             if isinstance(f.op, Position):
                 self._places(f)

@@ -158,7 +158,7 @@ class CpuFolding(Folding):
         return self.kernel.schedule.resident
 
     def _visit(self, loop: Loop, folds: Sequence[Fold], position: bool, axes: Iterable[str], scope: Scalars) -> None:
-        """Extrema of what lies in memory are found by vectors (`redalg.kernels.cpu.math.vectors`); compensated sums run in
+        """Extrema of what lies in memory are found by vectors (`cpu.math.vectors`); compensated sums run in
         LANES pairs side by side, which LLVM vectorises, and what is left over goes on alone."""
         if self._in_vectors(folds):
             return self._by_vectors(folds)

@@ -36,10 +36,10 @@ I1, I8, I32, I64 = (ir.IntType(n) for n in (1, 8, 32, 64))
 
 
 class Cell(NamedTuple):
-    """An element of an array: of which, at which index, and its format ("": numbers of a buffer)."""
+    """An element of an array: of which, at which place, and its format ("": numbers of a buffer)."""
 
     array: ast.expr
-    index: ast.expr
+    place: ast.expr
     format: str
 
 
@@ -104,19 +104,20 @@ class Body:
         return self._written(Cell(call.args[0], call.args[1], of), call, kind if kind == FORMATS[of] else "")
 
     def _written(self, cell: Cell, e: ast.expr, kind: str) -> str:
-        """Cells are written at every element of an array of the call, or of a buffer, in steps that may not be known."""
-        known = self.step(cell.index)
-        if not isinstance(cell.array, ast.Name) or known not in (None, 1) or not self._points(cell, kind):
+        """Cells are written at every element of an array of the call, or of a buffer; steps of the former may be
+        known by the call alone."""
+        known = self.step(cell.place)
+        if not isinstance(cell.array, ast.Name) or known not in (None, 1) or not self._holds(cell, kind):
             return ""
         spelled = ast.unparse(e) if not cell.format else f"store {ast.unparse(cell.array)} {len(self.stores)}"
         if known is None and (not cell.format or self.stores):
             return ""
-        self._looks(cell.index)
+        self._looks(cell.place)
         self.cells[spelled], self.values[spelled] = cell, kind
         self.stores.append(spelled)
         return kind
 
-    def _points(self, cell: Cell, kind: str) -> bool:
+    def _holds(self, cell: Cell, kind: str) -> bool:
         """Whether an array has numbers of a kind."""
         array = self._outer(ast.unparse(cell.array))
         return bool(cell.format) and array.startswith("*") or array == f"*{kind}"
@@ -191,11 +192,11 @@ class Body:
         spelled = ast.unparse(e)
         if spelled in self.values:
             return self.values[spelled]
-        if kind not in ("f32", "f64") or self.step(cell.index) != 1 or not isinstance(cell.array, ast.Name):
+        if kind not in ("f32", "f64") or self.step(cell.place) != 1 or not isinstance(cell.array, ast.Name):
             return ""
-        if any(self.cells[w].array.id == cell.array.id for w in self.stores):  # type: ignore[attr-defined]
+        if any(ast.unparse(self.cells[w].array) == cell.array.id for w in self.stores):
             return ""
-        self._looks(cell.index)
+        self._looks(cell.place)
         self.cells[spelled] = cell
         return kind
 
@@ -232,7 +233,7 @@ class Vectors:
         for n in range(2):
             t.assign(s.target.id, t.valued("i64", t.b.add(start, I64(n))))
             t.block(body.places)
-            places.append({w: t.b.gep(t.value(c.array).v, [t.value(c.index).v]) for w, c in body.cells.items()})
+            places.append({w: t.b.gep(t.value(c.array).v, [t.value(c.place).v]) for w, c in body.cells.items()})
         t.scope.variables = before
         self.firsts, self.seconds = places
         widths = [self.lanes * GROUP, self.lanes] if body.dear else [self.lanes] * GROUP
@@ -244,13 +245,13 @@ class Vectors:
         return ir.VectorType(KINDS[self.body.kind], self.lanes)
 
     def run(self, otherwise: Callable[[], None]) -> None:
-        unknown = [w for w in self.body.stores if self.body.step(self.body.cells[w].index) is None]
+        unknown = [w for w in self.body.stores if self.body.step(self.body.cells[w].place) is None]
         if not unknown:
             return self._walk()
         (cell,) = unknown
         bytes_apart = self.b.sub(*(self.b.ptrtoint(x[cell], I64) for x in (self.seconds, self.firsts)))
-        beside = self.b.icmp_signed("==", bytes_apart, I64(self._size(cell)))
-        with self.b.if_else(beside, likely=True) as (vectors, apart):
+        dense = self.b.icmp_signed("==", bytes_apart, I64(self._size(cell)))
+        with self.b.if_else(dense, likely=True) as (vectors, apart):
             with vectors:
                 self._walk()
             with apart:
@@ -340,11 +341,11 @@ class Vectors:
     def _group(self, at: Any, mask: Any = None) -> None:
         """A group of vectors from an element on, of which the first one may be masked."""
         if self.sums and not self.body.dear:
-            self._ask_ahead(at)
+            self._prefetch(at)
         for n in range(GROUP):
             self._vector(self.b.add(at, I64(n * self.lanes)), n, None if n else mask)
 
-    def _ask_ahead(self, at: Any) -> None:
+    def _prefetch(self, at: Any) -> None:
         b, pointer = self.b, I8.as_pointer()
         name = "llvm.prefetch.p0"
         shape = ir.FunctionType(ir.VoidType(), [pointer, I32, I32, I32])

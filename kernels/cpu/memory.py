@@ -1,4 +1,4 @@
-"""The operations of `redalg.kernels.cpu.cells` and `…math.vectors` for Numba, by name: what a printed kernel imports."""
+"""The operations of `redalg.kernels.cpu.cells` and `…math.vectors` for Numba, by name: what printed kernels import."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Ready:
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
         if out is None and self._usual is not None and self._always:
-            return self._again(self._usual, given, arrays)
+            return self._by_kernels(self._usual, given, arrays)
         for number in self._wide:
             if given[number].size and int(given[number].max()) > LARGEST:
                 bind(self._form.spec, arrays, where=WHERE)  # which says so
@@ -90,7 +90,7 @@ class Ready:
             if self._usual is None:
                 results = {key: x for (key, *_), x in zip(self._fresh, made, strict=True)}
                 self._usual = self._prepared({**dict(zip(self._names, given, strict=True)), **results}, results)
-            return self._again(self._usual, given, arrays)
+            return self._by_kernels(self._usual, given, arrays)
         self._elsewhere(given, arrays, dict(zip(self._wants, made, strict=True)))
         if self._restore is not None:
             made = [self._restore(x) for x in made]
@@ -103,7 +103,7 @@ class Ready:
             for _, shape, dtype, turn in self._fresh
         ]
 
-    def _again(self, prepared: Prepared, given: Sequence[Any], arrays: Mapping[str, Any]) -> Any:
+    def _by_kernels(self, prepared: Prepared, given: Sequence[Any], arrays: Mapping[str, Any]) -> Any:
         """Results in arrays of our own, where nothing is left to be looked at."""
         made = [
             np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)

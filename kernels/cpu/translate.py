@@ -138,11 +138,11 @@ class Text:
         """The buffers of a function that have one name each."""
         made = [s for s in ast.walk(self.functions[name].tree) if isinstance(s, ast.Assign)]
         others = {s.value.id for s in made if isinstance(s.value, ast.Name)}
-        rooms = [ast.unparse(t) for s in made if self._makes_room(s.value) for t in s.targets]
-        again = {ast.unparse(t) for s in made if not self._makes_room(s.value) for t in s.targets}
-        return {n for n in rooms if rooms.count(n) == 1} - others - again
+        rooms = [ast.unparse(t) for s in made if self._allocates(s.value) for t in s.targets]
+        others |= {ast.unparse(t) for s in made if not self._allocates(s.value) for t in s.targets}
+        return {n for n in rooms if rooms.count(n) == 1} - others
 
-    def _makes_room(self, e: ast.expr) -> bool:
+    def _allocates(self, e: ast.expr) -> bool:
         word = self.operations.get(ast.unparse(e.func), "") if isinstance(e, ast.Call) else ""
         return word.startswith(("stack_", "heap_"))
 
@@ -403,15 +403,21 @@ class Translation:
         else:
             self.in_vectors(s, start.v, step.v, turns)
 
+    def written_out(self, s: ast.For, step: Any, carries: bool) -> Body | None:
+        """The body of a loop whose vectors are written out: one that adds up, in any order, or writes elements."""
+        adds = carries and "reassoc" in self.scope.flags and _sums(s.body)
+        if step.constant != 1 or _named(s) == COLUMN or carries and not adds:
+            return None
+        body = Body(self, s)
+        return body if body.kind else None
+
     def in_vectors(self, s: ast.For, start: Any, step: Any, turns: Any) -> None:
         """A loop over whole vectors, and what they leave in masked ones."""
         b, carries = self.b, _carries(s.body)
-        adds = carries and "reassoc" in self.scope.flags and _sums(s.body)
-        if step.constant == 1 and _named(s) != COLUMN and (adds or not carries):
-            body = Body(self, s)
-            if body.kind:
-                Vectors(self, s, body, start, turns).run(lambda: self.turned(s, start, step, turns))
-                return
+        body = self.written_out(s, step, carries)
+        if body is not None:
+            Vectors(self, s, body, start, turns).run(lambda: self.turned(s, start, step, turns))
+            return
         dear = not carries or self.text.functions_in(s.body)
         sums = carries and not dear and _sums(s.body)
         whole = b.and_(turns, I64(-WHOLE))

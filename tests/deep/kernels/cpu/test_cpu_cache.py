@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.kernels.code.optimise import object_code
 from redalg.kernels.code.processor import processor
 from redalg.kernels.cpu import build
-from redalg.kernels.code.optimise import object_code
 from redalg.kernels.ir.program import Param
 from redalg.kernels.launch.store import Disk, Once
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.kernels.code.optimise import optimised
 from redalg.kernels.code.processor import machine
 from redalg.kernels.cpu import schedule as cpu_schedule
 from redalg.kernels.cpu import walk as cpu_walk
 from redalg.kernels.cpu.build import kinds_of, llvm_text
 from redalg.kernels.cpu.kernel import RANGE
-from redalg.kernels.code.optimise import optimised
 from tests.support.assembly import packed
 from tests.support.cpu_cases import agree
 
