@@ -59,6 +59,7 @@ class Body:
         self.values: dict[str, str] = {}  # names, and cells that have been written, by their kinds
         self.rest: list[ast.Assign | ast.Expr] = []
         self.cells: dict[str, Cell] = {}  # that are read and written, by how they are spelled
+        self.loaded: list[str] = []  # cells that are read before they are written
         self.sums: list[str] = []
         self.stores: list[str] = []
         self.dear = False
@@ -198,6 +199,7 @@ class Body:
             return ""
         self._looks(cell.place)
         self.cells[spelled] = cell
+        self.loaded.append(spelled)
         return kind
 
     def _called(self, e: ast.Call) -> str:
@@ -360,7 +362,7 @@ class Vectors:
 
     def _vector(self, at: Any, number: int, mask: Any = None) -> None:
         """The elements from one on; `number`: of the sums that they are added to."""
-        known = {w: self._load(w, at, mask) for w in self.body.cells if w not in self.body.stores}
+        known = {w: self._load(w, at, mask) for w in self.body.loaded}
         stored = 0
         for s in self.body.rest:
             if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):

@@ -53,7 +53,7 @@ def test_every_length_around_a_vector(masked: None, name: str, dtype: str) -> No
 @pytest.mark.parametrize(
     "body, wish, loops",
     [
-        ("store_float32(y, i, load_float32(x, i))", "llvm.loop.unroll.disable", 2),  # whole vectors, and masked ones
+        ("store_float32(y, i, max(load_float32(x, i), s))", "llvm.loop.unroll.disable", 2),  # whole vectors, and masked
         ("s = s + load_float32(x, i)", "llvm.loop.unroll.disable", 1),
         ("s = max(s, load_float32(x, i))", "llvm.loop.vectorize.predicate.enable", 1),
         ("s = s + exp_f32(load_float32(x, i))", "llvm.loop.vectorize.predicate.enable", 1),
@@ -64,6 +64,14 @@ def test_loops_ask_for_masks(masked: None, body: str, wish: str, loops: int) -> 
     text = build.llvm_text(SOURCE.format(body=body), ["f"], ["i64"] * 4)
     assert text.count(f'"{wish}"') == 1
     assert text.count(", !llvm.loop !") == loops
+
+
+@pytest.mark.parametrize(
+    "body, word", [("store_float32(y, i, load_float32(x, i))", "store"), ("s = s + load_float32(x, i)", "load")]
+)
+def test_loops_are_written_out(masked: None, body: str, word: str) -> None:
+    text = build.llvm_text(SOURCE.format(body=body).replace("@njit", '@njit(fastmath={"reassoc"})'), ["f"], ["i64"] * 4)
+    assert f'@"llvm.masked.{word}.' in text
 
 
 SOURCE = """
