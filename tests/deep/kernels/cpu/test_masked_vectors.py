@@ -70,7 +70,8 @@ def test_loops_ask_for_masks(masked: None, body: str, wish: str, loops: int) -> 
     "body, word", [("store_float32(y, i, load_float32(x, i))", "store"), ("s = s + load_float32(x, i)", "load")]
 )
 def test_loops_are_written_out(masked: None, body: str, word: str) -> None:
-    text = build.llvm_text(SOURCE.format(body=body).replace("@njit", '@njit(fastmath={"reassoc"})'), ["f"], ["i64"] * 4)
+    source = SOURCE.format(body=body).replace("@njit", '@njit(fastmath={"reassoc"})')
+    text = build.llvm_text(source, ["f"], ["i64"] * 4)
     assert f'@"llvm.masked.{word}.' in text
 
 
