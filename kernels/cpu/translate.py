@@ -46,6 +46,7 @@ BITS = {ast.BitAnd: "and_", ast.BitOr: "or_"}
 WHOLE = 64  # turns of a loop that whole vectors make up, several at a time, whatever its elements
 LONG = 128  # turns from which on a sum is worth adding up twice: over whole vectors, and over what they leave
 PART = 16  # turns that are masked together where nothing is carried from one to the next
+SHORT = 24  # statements of a loop that is written out: five times, which takes LLVM as much longer
 COLUMN = "m"  # what counts columns, of which there are often few
 MASKED, TOGETHER = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count"
 WIDTH = "llvm.loop.vectorize.width"  # turns of a vector
@@ -406,7 +407,7 @@ class Translation:
     def written_out(self, s: ast.For, step: Any, carries: bool) -> Body | None:
         """The body of a loop whose vectors are written out: one that adds up, in any order, or writes elements."""
         adds = carries and "reassoc" in self.scope.flags and _sums(s.body)
-        if step.constant != 1 or _named(s) == COLUMN or carries and not adds:
+        if step.constant != 1 or _named(s) == COLUMN or len(s.body) > SHORT or carries and not adds:
             return None
         body = Body(self, s)
         return body if body.kind else None
