@@ -22,7 +22,7 @@ import numpy as np
 
 import redalg
 from redalg.errors import RedalgError
-from redalg.kernels.code.optimise import object_code
+from redalg.kernels.code import optimise
 from redalg.kernels.code.processor import binding, machine, masks, processor
 from redalg.kernels.cpu.translate import Untranslated, symbol_of, translated
 from redalg.kernels.ir.program import Param
@@ -80,9 +80,10 @@ def key_of(source: str, kinds: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _helpers() -> str:
-    """What the functions are that generated code calls: a digest of the modules they are defined in."""
+    """What the functions are that generated code calls: a digest of the modules they are defined in, and of LLVM's
+    passes."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
-    return digest(*(file.read_bytes() for file in files))
+    return digest(*(file.read_bytes() for file in (*files, Path(optimise.__file__))))
 
 
 @lru_cache(maxsize=1)
@@ -105,7 +106,7 @@ def _made(source: str, names: tuple[str, ...], kinds: tuple[str, ...]) -> Mappin
 def _compiled(source: str, names: Sequence[str], kinds: Sequence[str]) -> bytes:
     """Object code with a function of C for every name."""
     with _compiling:
-        return object_code(llvm_text(source, names, kinds))
+        return optimise.object_code(llvm_text(source, names, kinds))
 
 
 def llvm_text(source: str, names: Sequence[str], kinds: Sequence[str]) -> str:
@@ -170,7 +171,7 @@ def loaded_text(text: str, names: Sequence[str]) -> dict[str, int]:
     if code is None or not _sound(code, names):
         word = "compiled"
         with _compiling:
-            code = object_code(f'target triple = "{processor().triple}"\n{text}')
+            code = optimise.object_code(f'target triple = "{processor().triple}"\n{text}')
         if _sound(code, names):
             disk.write(key, code)
     found = _addresses(code, names)
