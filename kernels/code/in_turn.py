@@ -175,9 +175,9 @@ def _is_real(e: Expression, known: Mapping[str, str], real: str) -> bool:
         return _is_real(e.left, known, real) and _is_real(e.right, known, real)
     if isinstance(e, ast.IfExp):
         return _is_real(e.body, known, real) and _is_real(e.orelse, known, real)
-    if not isinstance(e, ast.Call):
+    if not (isinstance(e, ast.Call) and isinstance(e.func, ast.Name)):
         return False
-    begin, _, end = text(e.func).rpartition("_")
+    begin, _, end = e.func.id.rpartition("_")
     if begin in ("load", "largest", "smallest"):
         return FORMATS.get(end) == real
     return end == real and not begin.startswith("is_")

@@ -1,6 +1,6 @@
 """Functions of real numbers in generated CPU kernels, by the names generated source uses: ``exp_f32``, ``log_f64`` …
 
-Each takes one scalar (two where said) and is inlined by LLVM into the loop around it; those beside `SCALAR` become
+Each takes one scalar (two where said) and is inlined by LLVM into the loop around it; those of `VECTORISED` become
 vector instructions there, the others (`SCALAR`) call the C library element by element. NaN in gives NaN out.
 
 >>> OPERATIONS["exp_f32"].takes, OPERATIONS["narrow_bfloat16_f64"].gives
@@ -143,3 +143,4 @@ def _operations() -> dict[str, Operation]:
 
 
 OPERATIONS = _operations()
+VECTORISED = frozenset(name for name in OPERATIONS if name not in SCALAR)
