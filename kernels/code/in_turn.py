@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from redalg.graph.functions import FUNCTIONS
+from redalg.kernels.code.roles import Role
 from redalg.source.render import text
 from redalg.source.statements import (
     Assign,
@@ -34,7 +35,6 @@ from redalg.source.statements import (
 
 ROWS = 16  # of a group: a vector of their numbers
 ELEMENTS = 8192  # of a group's rows, which are read again from the first-level cache
-OVER = "range(low, high)"
 FORMATS = {"float32": "f32", "float64": "f64", "float16": "f32", "bfloat16": "f32"}
 DTYPES = {"f32": "float32", "f64": "float64"}
 DEAR = {f"{name}_" for name in FUNCTIONS} - {"sqrt_", "rsqrt_", "abs_"}
@@ -57,11 +57,12 @@ def in_turn(f: Function, real: str) -> Function:
     ...         for k in range(length):
     ...             store_float32(y, x_row + k, t1)
     ... '''.strip())
+    >>> f = replace(f, body=(replace(f.body[0], role=Role.ROWS),))
     >>> print(render(in_turn(f, "f32").body[-1].body[2:3]), end="")
     for rows_each in range(rows_last - rows_first):
         rows_t1[rows_each] = log_f32(rows_total[rows_each])
     """
-    at = next((n for n, s in enumerate(f.body) if isinstance(s, For) and text(s.over) == OVER), None)
+    at = next((n for n, s in enumerate(f.body) if s.role is Role.ROWS), None)
     if at is None or len(f.body) != at + 1 or "length" not in reads(f.body):
         return f
     loop = f.body[at]

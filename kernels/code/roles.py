@@ -16,6 +16,7 @@ class Role(Enum):
     GROUPS = "a loop over groups of elements of a tile"
     AHEAD = "a loop over what is asked for ahead"
     COLUMNS = "a loop over the columns of a thread"
+    ROWS = "the loop over the rows of a kernel (`redalg.kernels.code.in_turn`)"
     # places of a tile in a row (`redalg.kernels.code.whole`)
     PLACE = "the place of an element, at most the last one of the row"
     LEFT = "how many places are left of the row"

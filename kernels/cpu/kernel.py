@@ -16,6 +16,7 @@ from redalg.kernels.code.dead_code import called, eliminated
 from redalg.kernels.code.fused import fused, once
 from redalg.kernels.code.imports import CPU, imports
 from redalg.kernels.code.in_turn import in_turn
+from redalg.kernels.code.roles import Role
 from redalg.kernels.code.text import definitions, finished
 from redalg.kernels.cpu import splits
 from redalg.kernels.cpu.columns import CpuColumnRows
@@ -183,7 +184,7 @@ class CpuKernel(Kernel):
             with out.block(f"if {' or '.join(f'missing({name})' for name in hoisted.heap)}:"):
                 out("raise MemoryError")
         each = "job" if self.stage.counts == "splits" else "unit" if self.cpu.across else "row"
-        with out.block(f"for {each} in range(low, high):"):
+        with out.block(f"for {each} in range(low, high):", Role.ROWS):
             out(*body)
         out(*(f"free({name})" for name in hoisted.heap))
         if self.results.streamed:
