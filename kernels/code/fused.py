@@ -165,7 +165,7 @@ def _forget(name: str, values: dict[str, Assign]) -> None:
 
 
 def _forget_all(block: Block, values: dict[str, Assign]) -> None:
-    for name in _assigned(block):
+    for name in assigned(block):
         _forget(name, values)
 
 
@@ -173,14 +173,14 @@ def _passes(s: Assign, loop: Statement, aliases: Mapping[str, str]) -> bool:
     """Whether a statement behind a loop may stand before it."""
     assert isinstance(loop, For)
     given = {n for t in s.targets for n in names(t)}
-    read, written = names(s.value) | given, {*_assigned(loop.body), *_filled(loop.body), text(loop.target)}
+    read, written = names(s.value) | given, {*assigned(loop.body), *_filled(loop.body), text(loop.target)}
     used = reads(loop.body) | written
     loads = any(isinstance(n, ast.Call) for n in ast.walk(s.value))
     arrays = {_table(cell) for cell in _all_cells((s,))}
     if _unaliased(arrays, aliases) & _unaliased(used, aliases):
         return False
     if isinstance(s.value, ast.Name) and not arrays:  # another name, of a table perhaps, wherever it is filled
-        written = {*_assigned(loop.body), text(loop.target)}
+        written = {*assigned(loop.body), text(loop.target)}
     return not (read & written or {*assigned_names(s)} & used or loads and any(_stores(loop.body)))
 
 
@@ -198,10 +198,10 @@ def _joins(first: Statement, then: For, aliases: Mapping[str, str]) -> bool:
     if text(first.target) != text(then.target):
         return False
     one, two = first.body, then.body
-    if {*_assigned(one)} & _carried(two) or {*_assigned(two)} & _carried(one):
+    if {*assigned(one)} & _carried(two) or {*assigned(two)} & _carried(one):
         return False
     both = (*one, *two)
-    if sum(map(_is_dear, (one, two))) > 1:
+    if sum(map(is_dear, (one, two))) > 1:
         return False
     if not _in_place(both, text(first.target), aliases):
         return False
@@ -216,7 +216,7 @@ def _in_place(block: Block, index: str, aliases: Mapping[str, str]) -> bool:
     places: dict[str, set[str]] = {}
     for cell in _all_cells(block):
         places.setdefault(aliases.get(_table(cell), _table(cell)), set()).add(text(cell.slice))
-    moving = {*_assigned(block)}
+    moving = {*assigned(block)}
     for name in filled:
         if len(places[name]) > 1:
             return False
@@ -238,7 +238,8 @@ def _carried(block: Block) -> set[str]:
     return found
 
 
-def _assigned(block: Block) -> Iterator[str]:
+def assigned(block: Iterable[Statement]) -> Iterator[str]:
+    """The names that statements assign, those of loops among them."""
     for s in walk(block):
         if isinstance(s, Assign):
             yield from assigned_names(s)
@@ -272,7 +273,8 @@ def _calls(e: Expression) -> Iterator[ast.Call]:
     return (n for n in ast.walk(e) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
 
 
-def _is_dear(block: Block) -> bool:
+def is_dear(block: Iterable[Statement]) -> bool:
+    """Whether statements compute a function whose constants alone fill the registers."""
     calls = (text(c.func) for s in walk(block) for e in expressions(s) for c in _calls(e))
     return any(f"{name.rpartition('_')[0]}_" in DEAR for name in calls)
 

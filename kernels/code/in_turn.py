@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from redalg.graph.functions import FUNCTIONS
+from redalg.kernels.code.fused import assigned, is_dear
 from redalg.kernels.code.roles import Role
 from redalg.source.render import text
 from redalg.source.statements import (
@@ -37,7 +37,6 @@ ROWS = 16  # of a group: a vector of their numbers
 ELEMENTS = 8192  # of a group's rows, which are read again from the first-level cache
 FORMATS = {"float32": "f32", "float64": "f64", "float16": "f32", "bfloat16": "f32"}
 DTYPES = {"f32": "float32", "f64": "float64"}
-DEAR = {f"{name}_" for name in FUNCTIONS} - {"sqrt_", "rsqrt_", "abs_"}
 
 
 def in_turn(f: Function, real: str) -> Function:
@@ -69,7 +68,7 @@ def in_turn(f: Function, real: str) -> Function:
     assert isinstance(loop, For)
     parts = _parts(loop.body, real)
     row = text(loop.target)
-    known = {*f.arguments, *reads(f.body), *_assigned(f.body)}
+    known = {*f.arguments, *reads(f.body), *assigned(f.body)}
     if parts is None or row != "row" or any(name.startswith("rows_") for name in known):
         return f
     return replace(f, body=(*f.body[:at], *parts.printed(loop.target, real)))
@@ -80,7 +79,7 @@ class _Parts:
 
     def __init__(self, indices: Block, first: Block, middle: Block, second: Block) -> None:
         self.indices, self.first, self.middle, self.second = indices, first, middle, second
-        given, made = {*_assigned(first)}, {*_assigned(middle)}
+        given, made = {*assigned(first)}, {*assigned(middle)}
         later = _entering(second)
         self.given = sorted(given & (_entering(middle) | later))
         self.made = sorted(made)
@@ -113,10 +112,10 @@ def _parts(body: Block, real: str) -> _Parts | None:
     if found is None or _cells(body):
         return None
     kinds = _kinds((*found.first, *found.middle), real)
-    made = {*_assigned([*found.first, *found.middle])}
-    twice = {*_assigned(found.indices)} & made or {*found.given} & {*found.made}
+    made = {*assigned([*found.first, *found.middle])}
+    twice = {*assigned(found.indices)} & made or {*found.given} & {*found.made}
     plain = all(kinds.get(name) == real for name in (*found.given, *found.made))
-    return found if _is_dear(found.middle) and plain and not twice else None
+    return found if is_dear(found.middle) and plain and not twice else None
 
 
 def _split(body: Block) -> _Parts | None:
@@ -140,7 +139,7 @@ def _taken_out(middle: Block, second: Block) -> tuple[Block, Block]:
     left: list[Statement] = []
     for s in second:
         call = s.value if isinstance(s, Do) else None
-        if isinstance(s, Do) and isinstance(call, ast.Call) and len(call.args) == 3 and _is_dear((s,)):
+        if isinstance(s, Do) and isinstance(call, ast.Call) and len(call.args) == 3 and is_dear((s,)):
             name = f"given{len(made) + 1}"
             made.append(Assign(targets=(ast.Name(name, ast.Store()),), value=call.args[2]))
             new = ast.Call(call.func, [*call.args[:2], expression(name)], call.keywords)
@@ -197,14 +196,6 @@ def _entering(block: Iterable[Statement]) -> set[str]:
     return found
 
 
-def _assigned(block: Iterable[Statement]) -> Iterator[str]:
-    for s in walk(block):
-        if isinstance(s, Assign):
-            yield from assigned_names(s)
-        elif isinstance(s, For):
-            yield from names(s.target)
-
-
 def _cells(block: Block) -> bool:
     """Whether statements look at tables."""
     return any(isinstance(n, ast.Subscript) for s in walk(block) for e in expressions(s) for n in ast.walk(e))
@@ -219,7 +210,3 @@ def _calls(block: Iterable[Statement]) -> Iterator[str]:
 def _stores(block: Iterable[Statement]) -> Iterator[str]:
     """Calls for what they do, not for what they give."""
     return (name for name in _calls(block) if name.startswith(("store_", "stream_", "every_", "prefetch")))
-
-
-def _is_dear(block: Iterable[Statement]) -> bool:
-    return any(f"{name.rpartition('_')[0]}_" in DEAR for name in _calls(block))
