@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ HEAD = 9
 TEXT = """
 define ptr @redalg_called(ptr %self, ptr %arrays, i64 %given) {
 entry:
-  %words = getelementptr i8, ptr %self, i64 BYTES
+  %words = getelementptr i8, ptr %self, i64 ${BYTES}
   %at4 = getelementptr i64, ptr %words, i64 4
   %table = load ptr, ptr %at4
   %at8 = getelementptr i64, ptr %words, i64 8
@@ -37,7 +38,7 @@ entry:
 each:
   %n = phi i64 [ 0, %entry ], [ %n.next, %each ]
   %twice = shl i64 %n, 1
-  %w.index = add i64 %twice, HEAD
+  %w.index = add i64 %twice, ${HEAD}
   %a.index = add i64 %w.index, 1
   %w.at = getelementptr i64, ptr %words, i64 %w.index
   %a.at = getelementptr i64, ptr %words, i64 %a.index
@@ -45,7 +46,7 @@ each:
   %a = load i64, ptr %a.at
   %array.at = getelementptr ptr, ptr %arrays, i64 %a
   %array = load ptr, ptr %array.at
-  %data.at = getelementptr i8, ptr %array, i64 DATA
+  %data.at = getelementptr i8, ptr %array, i64 ${DATA}
   %data = load i64, ptr %data.at
   %cell = getelementptr i64, ptr %table, i64 %w
   store i64 %data, ptr %cell
@@ -128,8 +129,8 @@ def _python() -> tuple[Any, Any, list[int]] | None:
         found = [getattr(ctypes.pythonapi, name) for name in names]
     except AttributeError:
         return None
-    text = TEXT.replace("BYTES", str(bytes.__basicsize__ - 1)).replace("DATA", str(data_offset()))
-    address = loaded_text(text.replace("HEAD", str(HEAD)), ["redalg_called"])["redalg_called"]
+    text = Template(TEXT).substitute(BYTES=bytes.__basicsize__ - 1, DATA=data_offset(), HEAD=HEAD)
+    address = loaded_text(text, ["redalg_called"])["redalg_called"]
     method = _Method(b"called", address, FASTCALL, b"Run a kernel on arrays; its status.")
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi)

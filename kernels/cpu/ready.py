@@ -105,10 +105,7 @@ class Ready:
 
     def _by_kernels(self, prepared: Prepared, given: Sequence[Any], arrays: Mapping[str, Any]) -> Any:
         """Results in arrays of our own, where nothing is left to be looked at."""
-        made = [
-            np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
-            for _, shape, dtype, turn in self._fresh
-        ]
+        made = self._empty()
         marks = prepared((*given, *made))
         if marks is not None:
             self._rescued(prepared, marks, arrays, dict(zip(self._wants, made, strict=True)))

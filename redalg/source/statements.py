@@ -97,13 +97,15 @@ class Table(Assign):
     @property
     def dtype(self) -> str:
         found = self.call.args[1]
-        return (found.attr if isinstance(found, ast.Attribute) else found.id).rstrip("_")  # type: ignore[attr-defined]
+        assert isinstance(found, ast.Attribute | ast.Name)
+        return (found.attr if isinstance(found, ast.Attribute) else found.id).rstrip("_")
 
     @property
     def entries(self) -> int:
         """How many it has; 0 where that is not a number yet."""
         lengths = self.size.elts if isinstance(self.size, ast.Tuple) else [self.size]
-        return prod(n.value if isinstance(n, ast.Constant) else 0 for n in lengths)  # type: ignore[misc]
+        numbers = [n.value if isinstance(n, ast.Constant) else 0 for n in lengths]
+        return prod(n for n in numbers if isinstance(n, int))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
