@@ -168,8 +168,8 @@ class Schedule:
     @property
     def merges_at_once(self) -> bool:
         """Whether states of threads are merged by all-reduce where the program allows it: few threads of different
-        warps meet as often in a tree, and threads that have several rows have one count for all."""
-        return self.coarsen == 1 and not (self.column and self.threads <= 8)
+        warps meet as often in a tree, as do those that have several rows anywhere."""
+        return self.threads > 8 if self.column else self.coarsen == 1
 
     @property
     def together(self) -> bool:

@@ -66,11 +66,11 @@ class ColumnReduction:
             " neighbouring threads at one row."
         )
         lines, totals = self._tables("parts_of_rows", parts * pitch), self._tables("rows", s.rows)
-        out(f"slot = {field(s.rows * lanes, parts)} * {pitch} + {field(1, s.rows)}")
+        out(f"entry = {field(s.rows * lanes, parts)} * {pitch} + {field(1, s.rows)}")
         with out.block(f"if {field(s.rows, lanes)} == 0:" if lanes > 1 else None):
-            self._to(lines, "slot")
-        out("cuda.syncthreads()", f"slot = {field(1, parts * s.rows)}")
-        self._from(lines, f"(slot & {parts - 1}) * {pitch} + (slot >> {parts.bit_length() - 1})")
+            self._to(lines, "entry")
+        out("cuda.syncthreads()", f"entry = {field(1, parts * s.rows)}")
+        self._from(lines, f"(entry & {parts - 1}) * {pitch} + (entry >> {parts.bit_length() - 1})")
         self._butterfly(parts)
         self._share(totals, parts)
 
@@ -78,7 +78,7 @@ class ColumnReduction:
         """What one thread of `count` knows of a row, to all threads of the row."""
         rows = self.schedule.rows
         with self.out.block(f"if {field(1, count)} == 0 and cuda.threadIdx.x < {count * rows}:"):
-            self._to(totals, f"slot >> {count.bit_length() - 1}")
+            self._to(totals, f"entry >> {count.bit_length() - 1}")
         self.out("cuda.syncthreads()")
         self._from(totals, field(1, rows))
 
@@ -98,7 +98,7 @@ class ColumnReduction:
             for i, (table, n) in enumerate(zip(names, fold.names, strict=True))
         ]
         group.pushed(values, f"split * {s.rows} + r" if s.rows > 1 else "split", s.rows)
-        out(f"slot = {field(1, s.cluster * s.rows)}")
-        self._from(tables, f"(slot & {s.cluster - 1}) * {s.rows} + (slot >> {s.cluster.bit_length() - 1})")
+        out(f"entry = {field(1, s.cluster * s.rows)}")
+        self._from(tables, f"(entry & {s.cluster - 1}) * {s.rows} + (entry >> {s.cluster.bit_length() - 1})")
         self._butterfly(s.cluster)
         self._share(self._tables("clusters", s.rows), s.cluster)

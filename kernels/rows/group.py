@@ -39,7 +39,7 @@ def _steps(lanes: int) -> str:
 class Group:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.schedule = kernel, kernel.schedule
-        self.tables = 0
+        self.declared: set[str] = set()  # tables in shared memory
         self.uses_cluster = False
         self.sends = False  # whether exchanges of a cluster count in at mbarriers
         self.exchanged = 0  # how often its blocks have done so
@@ -157,7 +157,14 @@ class Group:
     def _table(self, fold: Fold, i: int, what: str, size: int) -> str:
         name = f"{local(fold.names[i])}_{what}"
         dtype = DTYPE.get(self.number(fold, i), self.kernel.elements.real)
-        self.kernel.out(f"{name} = cuda.shared.array({size}, {dtype})")
+        return self.shared_table(name, size, dtype)
+
+    def shared_table(self, name: str, size: int, dtype: str) -> str:
+        """A table of shared memory; states of splits are merged in those that states of threads were, of which all
+        threads have read, for the block has met since."""
+        if name not in self.declared or self.schedule.split == 1:
+            self.kernel.out(f"{name} = cuda.shared.array({size}, {dtype})")
+            self.declared.add(name)
         return name
 
     def begin(self) -> None:

@@ -160,11 +160,8 @@ class Merge:
     # --- tables in shared memory -------------------------------------------------------------------------------------
 
     def _tables(self, what: str, count: int) -> list[str]:
-        names = []
-        for name, kind, top in self.parts:
-            names.append(f"{name}_{what}")
-            self.out(f"{names[-1]} = cuda.shared.array({count * (top or 1)}, {self._dtype(kind)})")
-        return names
+        table = self.group.shared_table
+        return [table(f"{name}_{what}", count * (top or 1), self._dtype(kind)) for name, kind, top in self.parts]
 
     def _write(self, tables: list[str], at: str) -> None:
         for (name, _, top), table in zip(self.parts, tables, strict=True):

@@ -255,18 +255,17 @@ def states_bytes(work: Work, s: Schedule) -> int:
     over rows."""
     added = added_bytes(s, 4 * (1 + work.double)) if work.held.summed else 0
     state = 4 * work.held.state + 8
-    times = 2 if s.split > 1 else 1  # the threads of a block, then the splits
     if s.column and s.together:
         return 4 * table_entries(s) * s.coarsen * (work.held.state + (1 + work.double) * work.reductions.resident)
     words = 4 * work.reductions.words if s.merges_at_once else 0
     if s.column and words:
-        return times * table_entries(s) * words
+        return table_entries(s) * s.coarsen * words
     if s.column:
-        return times * s.block * s.coarsen * state if s.threads > 1 else 0
+        return s.block * s.coarsen * state if s.threads > 1 else 0
     warps = s.block // 32 if s.threads > 32 else 0
     if words:
-        return times * (warps + (s.cluster if s.cluster > 1 else 0)) * words + added
-    return times * (warps + (1 if s.cluster > 1 else 0)) * state + added
+        return (warps + (s.cluster if s.cluster > 1 else 0)) * words + added
+    return (warps + (s.cluster > 1)) * state + added
 
 
 def spills(case: Case, s: Schedule) -> bool:

@@ -528,7 +528,9 @@ class _Model:
         per_thread = s.split if self.case.program.columns else -(-s.split // s.threads)
         merge = 2 * self.work.instructions.merge / self.target.clock
         met = 0.0 if s.prefetch else waits.met
-        seconds = waits.atomic + met + (waits.column_split / 2 if s.column else 0.0)  # counted twice
+        seconds = waits.atomic + met
+        if s.column:
+            seconds += waits.column_split + waits.column_word * (self.work.held.state - 1)
         return seconds + per_thread * (self.target.latency + merge)
 
     def block_seconds(self) -> float:
@@ -539,6 +541,7 @@ class _Model:
         held = s.tile if whole else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
         unbounded = s.exact or s.peel and s.resident
         single = 0.75 if s.vector * s.neighbours == 1 else 1.0
+        single = 1.0 if self.walks_columns and s.tile > 1 else single  # only a last tile is walked behind bounds
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
         # Logsumexp of a transposed 85x8148 float32 takes 4.7 us by clusters of 16, 8.0 said with 0.5 for columns, and 0
         # to 0.2 choose best among 116 cells (H200, 2026-11-28).
@@ -676,7 +679,7 @@ class _Model:
         latency."""
         # Softmax of 3x62380 bfloat16: 4.5 us by clusters of 16 for 9 predicted with it, by one block for each row 11.4
         # for 8.6 (H100, 2026-11-27).
-        counted = self.s.cluster > 1 or not (self.s.persistent or self.s.column)
+        counted = self.s.cluster > 1 or not self.s.persistent
         if self.s.blocks_per_row == 1 or not self.case.reduces or counted and self.waves() <= 1:
             return 0.0
         return self.exchange()

@@ -44,8 +44,7 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # Block: 256 threads; 256 threads share a row.
     # Loop nest: for tiles of 4096 elements, 16 of a thread, in loads of 4: fold into the thread's state
     #   (max_x, sum_exp); then the states are merged.
-    # Shared memory: 136 bytes (max_x_new_warps 32, sum_exp_new_warps 32, arrived 8, max_x_new_warps
-    #   32, sum_exp_new_warps 32).
+    # Shared memory: 72 bytes (max_x_new_warps 32, sum_exp_new_warps 32, arrived 8).
     # Barriers: __syncthreads at 6 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
@@ -154,7 +153,6 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
-    max_x_new_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:
@@ -170,7 +168,6 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
-    sum_exp_new_warps = cuda.shared.array(8, np.float32)
     # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     slot = (cuda.threadIdx.x >> 5) & 7
     if cuda.threadIdx.x & 31 == 0:

@@ -45,6 +45,12 @@ SCHEDULES = [
     Schedule(64, 1, 1, 4, split=70),
     Schedule(4, 8, 1, 4, column=True),
     Schedule(8, 16, 1, 2, column=True, split=2),
+    Schedule(16, 4, 1, 2, column=True),
+    Schedule(16, 2, 1, 4, column=True, split=3),
+    # threads with several rows: each has states of its own, and one count for all
+    Schedule(16, 2, 1, 2, column=True, coarsen=2),
+    Schedule(32, 1, 1, 2, column=True, coarsen=4),
+    Schedule(16, 4, 1, 2, column=True, coarsen=2, split=2),
 ]
 
 
@@ -56,6 +62,8 @@ def _drawn(form: ra.Form, rows: int, length: int, offset: float, scale: float, s
 
 
 def _run(form: ra.Form, arrays: dict[str, np.ndarray], schedule: Schedule, seed: int) -> dict[str, np.ndarray] | None:
+    if schedule.column:  # rows side by side
+        arrays = {n: np.asfortranarray(a) for n, a in arrays.items()}
     try:
         return simulated.run(form, arrays, schedule, seed)[0]
     except RedalgError as refused:  # a law of the program: a list or a position takes no such schedule
@@ -72,7 +80,7 @@ def _exact(form: ra.Form, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray
 @given(
     st.sampled_from(list(FORMS)),
     st.sampled_from(SCHEDULES),
-    st.integers(1, 3),
+    st.integers(1, 5),
     st.sampled_from([1, 2, 3, 31, 33, 64, 257]),
     st.sampled_from([0.0, 1.0, -300.0, 1e4]),
     st.sampled_from([1.0, 1e-3, 50.0]),
@@ -110,7 +118,7 @@ def test_states_of_threads_as_defined(
 )
 def test_what_is_not_finite_as_defined(name: str, schedule: Schedule, length: int, value: float, seed: int) -> None:
     form = FORMS[name]
-    arrays = _drawn(form, 2, length, 1.0, 1.0, seed)
+    arrays = _drawn(form, 4, length, 1.0, 1.0, seed)
     arrays["x"][1, seed % length] = value
     with np.errstate(all="ignore"):
         found, exact = _run(form, arrays, schedule, seed), _exact(form, arrays)
@@ -121,7 +129,18 @@ def test_what_is_not_finite_as_defined(name: str, schedule: Schedule, length: in
             np.testing.assert_array_equal(np.isnan(found[output]), np.isnan(true), output)
             np.testing.assert_array_equal(np.isinf(found[output]), np.isinf(true), output)
         else:
-            np.testing.assert_allclose(found[output][0], true[0], rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(found[output][[0, 2, 3]], true[[0, 2, 3]], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("coarsen", [2, 4])
+def test_threads_with_several_rows_share_a_count(coarsen: int) -> None:
+    """No schedule of these is refused, and each of a thread's rows has the state of its own elements."""
+    form = FORMS["variance"]
+    arrays = _drawn(form, 8, 40, 300.0, 1.0, 3)
+    for split in (1, 2):
+        found = _run(form, arrays, Schedule(16, 2, 1, 2, column=True, coarsen=coarsen, split=split), 3)
+        assert found is not None
+        np.testing.assert_allclose(found["v"], arrays["x"].astype("f8").var(axis=1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(FORMS))
