@@ -753,8 +753,8 @@ class _Model:
         if s.staged and s.persistent:
             latency = self.waves() * self.staged_seconds()
         terms = self._terms(memory, compute, loads, latency)
-        # While blocks wait, others fill the gaps: softmax of 347x26426 bfloat16 takes 16.6 us by one block of 512 threads
-        # a multiprocessor, said to take 12.2 without, 12.9 by clusters of 128 (H200, 2026-11-30).
+        # While blocks wait, others fill the gaps: softmax of 347x26426 bfloat16 takes 16.6 us by one block of 512
+        # threads a multiprocessor, said to take 12.2 without, 12.9 by clusters of 128 (H200, 2026-11-30).
         idle = s.resident and self.case.reduces and (s.blocks_per_row > 1 or self.per_sm == 1)
         alone = self.known.blocks.alone / self.per_sm / self.overlapping if idle else 0.0
         terms = (terms[0] * (1 + alone) / self.reached, *terms[1:])
