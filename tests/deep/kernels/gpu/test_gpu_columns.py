@@ -33,11 +33,13 @@ def computed(name: str, arrays: dict[str, Any], schedule: Any) -> dict[str, Any]
 
 
 CASES = [(2, 8, "bfloat16", 8), (3, 70, "float32", 2), (35, 40, "bfloat16", 4), (1000, 264, "bfloat16", 8)]
-CASES += [(20011, 36, "float32", 4), (517, 1024, "float16", 2)]
+CASES += [(20011, 36, "float32", 4), (517, 1024, "float16", 2), (2011, 37, "bfloat16", 2)]
+# The last two merge the states of all threads at once.
+TOGETHER = [*SCHEDULES[:4], {"threads": 32, "rows": 8}, {"threads": 16, "rows": 8, "tile": 8, "split": 5}]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("schedule", SCHEDULES[:4], ids=str)
+@pytest.mark.parametrize("schedule", TOGETHER, ids=str)
 @pytest.mark.parametrize("name", SPECS)
 def test_several_rows_of_a_thread_are_what_one_is(
     name: str, schedule: dict[str, Any], case: tuple[int, int, str, int]
