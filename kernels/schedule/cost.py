@@ -541,7 +541,8 @@ class _Model:
         held = s.tile if whole else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
         unbounded = s.exact or s.peel and s.resident
         single = 0.75 if s.vector * s.neighbours == 1 else 1.0
-        single = 1.0 if self.walks_columns and s.tile > 1 else single  # only a last tile is walked behind bounds
+        if self.walks_columns and 1 < s.tile * s.threads <= self.length:  # only a last tile is walked behind bounds
+            single = 1.0
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
         # Logsumexp of a transposed 85x8148 float32 takes 4.7 us by clusters of 16, 8.0 said with 0.5 for columns, and 0
         # to 0.2 choose best among 116 cells (H200, 2026-11-28).
@@ -755,7 +756,8 @@ class _Model:
         terms = self._terms(memory, compute, loads, latency)
         # While blocks wait, others fill the gaps: softmax of 347x26426 bfloat16 takes 16.6 us by one block of 512
         # threads a multiprocessor, said to take 12.2 without, 12.9 by clusters of 128 (H200, 2026-11-30).
-        idle = s.resident and self.case.reduces and (s.blocks_per_row > 1 or self.per_sm == 1)
+        writes = self.case.reduces and self.work.writes  # reads, reduces and writes, one after the other
+        idle = s.resident and (s.blocks_per_row > 1 or writes and self.per_sm == 1)
         alone = self.known.blocks.alone / self.per_sm / self.overlapping if idle else 0.0
         terms = (terms[0] * (1 + alone) / self.reached, *terms[1:])
         terms = tuple(x * self.slower() for x in terms)
