@@ -38,7 +38,6 @@ SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at le
 WOVEN, WOVEN_BITS = range(2, 8), 384
 PREFETCHED = 1 << 20  # bytes of an array from which on it is not in the second-level cache
 RECORD = 6  # words
-WIDTHS = 8, 16, 32, 64  # bits of elements
 MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
 
 
@@ -273,18 +272,16 @@ def _woven(bits: int, length: int, forth: bool) -> Iterator[str]:
     yield "}"
 
 
-def _woven_lengths(bits: int) -> list[int]:
-    return [n for n in WOVEN if n * bits <= WOVEN_BITS]
+def _is_woven(bits: int, length: int) -> bool:
+    return length in WOVEN and length * bits <= WOVEN_BITS
 
 
-def _weave() -> Iterator[str]:
+def _weave(widths: Sequence[int], length: int) -> Iterator[str]:
     """The function that calls those: it turns none where there is none for rows of this length."""
     given = "ptr %rows, ptr %columns, i64 %stride, i64 %count"
-    names = {length * 16 + bits // 8: f"{bits}.{length}" for bits in WIDTHS for length in _woven_lengths(bits)}
-    yield f"define internal i64 @weave({given}, i64 %length, i64 %bytes, i1 %forth) {{"
-    yield "  %tens = mul i64 %length, 16"
-    yield "  %key = add i64 %tens, %bytes"
-    yield f"  switch i64 %key, label %none [ {' '.join(f'i64 {key}, label %at{key}' for key in names)} ]"
+    names = {bits // 8: f"{bits}.{length}" for bits in widths if _is_woven(bits, length)}
+    yield f"define internal i64 @weave({given}, i64 %bytes, i1 %forth) {{"
+    yield f"  switch i64 %bytes, label %none [ {' '.join(f'i64 {key}, label %at{key}' for key in names)} ]"
     for key, name in names.items():
         yield f"at{key}:"
         yield f"  br i1 %forth, label %part{key}, label %join{key}"
@@ -493,7 +490,7 @@ turn:
   %forth = xor i1 %phase, true
   br i1 %dense, label %weave, label %unwoven
 weave:
-  %woven = call i64 @weave(ptr %begin, ptr %turned, i64 %size.bytes, i64 %rows, i64 %length, i64 %bytes, i1 %forth)
+  %woven = call i64 @weave(ptr %begin, ptr %turned, i64 %size.bytes, i64 %rows, i64 %bytes, i1 %forth)
   br label %unwoven
 unwoven:
   %ready = phi i64 [ 0, %turn ], [ %woven, %weave ]
@@ -502,9 +499,7 @@ unwoven:
   %from = getelementptr i8, ptr %from.all, i64 %from.ready
   %target = getelementptr i8, ptr %target.all, i64 %target.ready
   %left = sub i64 %rows, %ready
-  switch i64 %bytes, label %w8 [ i64 2, label %w16
-                                 i64 4, label %w32
-                                 i64 8, label %w64 ]
+  switch i64 %bytes, label %w${FIRST} [ ${OTHERS} ]
 ${CASES}
 array.end:
   %n.next = add i64 %n, 1
@@ -536,28 +531,39 @@ def _loads(base: str, names: Sequence[str], first: int) -> str:
     return "\n".join(line.format(name, base, n) for n, name in enumerate(names, first) for line in lines)
 
 
-def _text() -> str:
+def _text(widths: Sequence[int], length: int) -> str:
+    """The module for elements of these bits and rows of this length, or, longer than a square, of any."""
     lines: list[str] = []
     cases: list[str] = []
-    for bits in WIDTHS:
-        lines += [line for n in _woven_lengths(bits) for forth in (True, False) for line in _woven(bits, n, forth)]
+    squares = [n for n in SQUARES if n <= length or n == SQUARES[-1]]
+    for bits in widths:
+        if _is_woven(bits, length):
+            lines += [line for forth in (True, False) for line in _woven(bits, length, forth)]
         words = {"BITS": bits, "BYTES": bits // 8}
-        for n in SQUARES:
+        for n in squares:
             lines += [*_transposed(bits, n), Template(_TURN).substitute(words, N=n)]
-        cases.append(f"w{bits}:\n  br label %w{bits}.{SQUARES[0]}\n")
-        for n, smaller in zip(SQUARES, (*SQUARES[1:], None), strict=True):
+        cases.append(f"w{bits}:\n  br label %w{bits}.{squares[0]}\n")
+        for n, smaller in zip(squares, (*squares[1:], None), strict=True):
             following = f"w{bits}.{smaller or n}{'' if smaller else '.turn'}"  # which turns single elements, too
             cases.append(Template(_CASE).substitute(words, N=n, NEXT=following))
     text = Template(_BLOCKS).substitute(
         CASES="".join(cases),
+        FIRST=widths[0],
+        OTHERS=" ".join(f"i64 {bits // 8}, label %w{bits}" for bits in widths[1:]),
         PREFETCHED=PREFETCHED,
         WORDS=_loads("table", "count size total length slot arrays scratch".split(), 1),
         FIELDS=_loads("record", "to does bytes row step place".split(), 0),
     )
-    return "\n".join([*lines, *_weave(), text])
+    return "\n".join([*lines, *_weave(widths, length), text])
 
 
-@lru_cache(maxsize=1)
-def walker() -> int:
-    """Where the function lies that walks blocks."""
-    return loaded_text(_text(), ("redalg_blocks",))["redalg_blocks"]
+def walker(blocks: Blocks) -> int:
+    """Where the function lies that walks blocks of such arrays, turned by what they need alone: a module for all widths
+    and lengths takes a second to compile."""
+    widths = sorted({8 * a.itemsize for a in blocks.arrays if a.does})
+    return _walker(tuple(widths), min(blocks.length, max(*SQUARES, *WOVEN)))
+
+
+@lru_cache(maxsize=64)
+def _walker(widths: tuple[int, ...], length: int) -> int:
+    return loaded_text(_text(widths, length), ("redalg_blocks",))["redalg_blocks"]

@@ -99,7 +99,7 @@ class Prepared:
         kinds = kinds_of(params)[: len(params)]
         head[0], head[3] = kernel.address, rows
         words = ["i64"] * len(head), kinds, ["i64"] * (len(records) + len(RANGE))
-        self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
+        self._calls = [(Native(walker(blocks), [k for some in words for k in some]), 1)]
         self._places = [(len(head) + at, number) for at, number in self._places]
         if self._watching is not None:
             self._watching.at = {role: at + len(head) for role, at in self._watching.at.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from redalg.kernels.cpu.blocks import WIDTHS, WOVEN
+from redalg.kernels.cpu.blocks import WOVEN
 from redalg.kernels.cpu.build import functions
 from redalg.kernels.cpu.math.vectors import APART, shuffles
 from redalg.kernels.ir.program import Param
@@ -29,7 +29,6 @@ def test_vectors_are_put_together_of_the_lanes_they_name(length: int, lanes: int
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_rows_of_every_length_and_width(dtype: str) -> None:
     """Fewer rows than a vector has lanes, as many, and more than whole vectors hold."""
-    assert np.dtype(dtype).itemsize * 8 in WIDTHS
     rng, run = np.random.default_rng(3), form_of_text(TEXT).compile("cpu")
     for length in WOVEN:
         for rows in (1, 7, 8, 16, 45):
