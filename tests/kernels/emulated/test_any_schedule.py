@@ -25,7 +25,7 @@ TEXTS = {
 FORMS = Forms(TEXTS, axis="j", max_passes=2)
 SCHEDULES = st.builds(
     Schedule,
-    threads=st.sampled_from([1, 2, 4, 8, 32]),
+    threads=st.sampled_from([1, 2, 4, 8, 16, 32]),
     rows=st.sampled_from([1, 2, 4]),
     vector=st.sampled_from([1, 1, 2, 4]),
     tile=st.sampled_from([1, 2, 4, 8]),
@@ -35,6 +35,7 @@ SCHEDULES = st.builds(
     split=st.sampled_from([1, 1, 1, 2, 3]),
     persistent=st.sampled_from([False, False, True]),
     peel=st.sampled_from([False, False, True]),
+    coarsen=st.sampled_from([1, 1, 2, 4]),
 )
 
 
