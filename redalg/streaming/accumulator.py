@@ -189,7 +189,8 @@ class Accumulator:
         keys = tuple(given(dict.fromkeys(self._layout.names)))
         if len(self._feeds) >= KINDS:
             self._feeds.clear()
-        short = whole and length <= SMALL and all(map(_is_vector, arrays))
+        real = engine.program.real
+        short = whole and length <= SMALL and all(_is_vector(x, real) for x in arrays)
         small = Asked(engine, keys, length) if short else None
         self._feeds[kind] = Feed(
             now.sizes,
@@ -498,9 +499,9 @@ class Accumulator:
         self._ready()
 
 
-def _is_vector(x: Any) -> bool:
-    """Whether it is contiguous float64 numbers along one axis."""
-    return isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype == np.float64 and x.flags.contiguous
+def _is_vector(x: Any, real: np.dtype) -> bool:
+    """Whether it is contiguous floats of this type along one axis."""
+    return isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype == real and x.flags.contiguous
 
 
 def _in_own(found: Bound, names: Sequence[str], arrays: Sequence[Any]) -> bool:

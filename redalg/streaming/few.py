@@ -66,18 +66,20 @@ class Few:
     """
 
     def __init__(self, program: Program, keys: Sequence[str], known: Mapping[str, Any], length: int) -> None:
-        if program.noted and (program.hides or program.degree > POWER):
+        self.single = program.real == np.float32
+        if program.noted and not self.single and (program.hides or program.degree > POWER):
             raise Unsupported("products inside of functions, high powers")
         self.program, self.names, self.lists = program, program.arrays, _lists(program)
         single = [name for name in self.names if name not in self.lists]
         self.floats = tuple(name for name in single if program.kinds[name] == "f")
-        self.computed = tuple(part for part in program.products if part in self.floats and program.noted)
+        watched = program.products if program.noted and not self.single else ()
+        self.computed = tuple(part for part in watched if part in self.floats)
         self.whole = tuple(name for name in single if program.kinds[name] == "i")
         update = Update(self, keys, known, length)
         values = {key_name(key): x for key, x in known.items()}
         first, after = update.first(), update.next()
         self._first, self._next = numbers(first, program.real, values), numbers(after, program.real, values)
-        self._quiet = not uses_arrays(after)
+        self._quiet = not (self.single or uses_arrays(after))
 
     # --- states --------------------------------------------------------------------------------------------------
 
@@ -86,15 +88,16 @@ class Few:
         dtypes = self.program.dtypes
         if state.wide or any(x.dtype != dtypes[name] or x.shape[0] != 1 for name, x in state.parts.items()):
             return None
-        parts = {name: x[0].tolist() for name, x in state.parts.items()}
-        found = Numbers(state.n, parts, {name: x.item() for name, x in state.low.items()})
+        own = self.floats if self.single else ()
+        parts = {name: x[0] if name in own else x[0].tolist() for name, x in state.parts.items()}
+        found = Numbers(state.n, parts, {name: x[0] if self.single else x.item() for name, x in state.low.items()})
         return found if self._finite(found) else None
 
     def arrays(self, found: Numbers) -> State:
         dtypes = self.program.dtypes
         parts = {name: np.array([found.parts[name]], dtypes[name]) for name in self.names}
         parts = {name: parts[self.program.aliases.get(name, name)] for name in found.parts}
-        return State(found.n, parts, {name: np.array([x]) for name, x in found.low.items()})
+        return State(found.n, parts, {name: np.array([x], self.program.real) for name, x in found.low.items()})
 
     def _finite(self, found: Numbers) -> bool:
         parts, total = found.parts, 0.0
@@ -113,8 +116,14 @@ class Few:
         """The state after a chunk that begins at a position; None where arrays have to do it."""
         if self._quiet:
             return self._extended(pieces, arrays, start)
-        with np.errstate(all="ignore"):
-            return self._extended(pieces, arrays, start)
+        if not (self.single and self.program.noted):
+            with np.errstate(all="ignore"):
+                return self._extended(pieces, arrays, start)
+        left: list[str] = []
+        kinds: Any = dict.fromkeys(self.program.noted, "call")
+        with np.errstate(all="ignore", **kinds, call=lambda kind, _: left.append(kind)):
+            found = self._extended(pieces, arrays, start)
+        return None if left else found
 
     def _extended(self, pieces: Single, arrays: Sequence[Any], start: int) -> Held | None:
         state: Numbers | None = None
@@ -128,7 +137,14 @@ class Few:
             found = self._first(start, *arrays) if state is None else self._next(state, start, *arrays)
         except (ArithmeticError, ValueError):
             return None
-        return None if found is None else Held(found, self)
+        if found is None or self.single and not self._rounded(found):
+            return None
+        return Held(found, self)
+
+    def _rounded(self, found: Numbers) -> bool:
+        """Whether all floats are of the stream's type: Python's own have another precision."""
+        floats = [*(found.parts[name] for name in self.floats), *found.low.values()]
+        return all(type(x) is np.float32 for x in floats)
 
 
 class Update:
@@ -142,10 +158,11 @@ class Update:
         starts = [start_name(a) for a in self.program.means] if length > 1 else []
         self.names = dict(zip(keys, self.vectors, strict=True)) | {key: key_name(key) for key in starts}
         self.names[COUNT.attr.name] = str(length)
+        first = "{}[0]" if few.single else "{}.item(0)"
         if length == 1:
-            self.out(*(f"{x} = {x}.item()" for x in self.vectors))
+            self.out(*(f"{x} = {first.format(x)}" for x in self.vectors))
         if starts:
-            one = self.names | {key: f"{self.names[key]}.item(0)" for key in keys} | {COUNT.attr.name: "1"}
+            one = self.names | {key: first.format(self.names[key]) for key in keys} | {COUNT.attr.name: "1"}
             self._call(", ".join(map(key_name, starts)), "start", self.program.first, one)
         tape = self.program.single if length == 1 else self.program.block
         self._call(", ".join(map(local, few.names)), "lift", tape, self.names, () if length == 1 else keys)
@@ -157,7 +174,7 @@ class Update:
     def _call(self, results: str, name: str, tape: Tape, names: Mapping[str, str], vectors: Sequence[str] = ()) -> None:
         if tape.starts or tape.lengths:
             raise Unsupported("positions and lengths")
-        self.tapes[name] = written(tape, vectors, self.length)
+        self.tapes[name] = written(tape, vectors, self.length, self.few.single)
         self.out(f"[{results}] = {name}({', '.join(self._argument(key, names) for key in tape.keys)})")
 
     def _argument(self, key: str, names: Mapping[str, str]) -> str:
@@ -176,7 +193,7 @@ class Update:
         """The function of a position and a chunk that gives the state of the chunk."""
         parts = {name: local(name) for name in self.few.names}
         parts |= {anchor: parts[part] for anchor, part in self.program.aliases.items()}
-        low = dict.fromkeys(self.program.sums, "0.0")
+        low = dict.fromkeys(self.program.sums, "rounded(0.0)" if self.few.single else "0.0")
         inside = self.out.body()
         made = Builder()
         held = self._held([local(name) for name in self.few.computed])
@@ -189,7 +206,7 @@ class Update:
         more = [self._argument(key, {}) for key in combine.keys[3:]]
         made = Builder()
         made(*self.out.body(), f"return combine({', '.join(['a', 'b', 'False', *more])})")
-        tapes = {**self.tapes, "combine": written(combine, ())}
+        tapes = {**self.tapes, "combine": written(combine, (), single=self.few.single)}
         whole = inlined(made.function("next", ["a", "position", *self.vectors]), tapes)
         *body, last = mapped(whole.body, self._of_chunk)
         assert isinstance(last, Return) and isinstance(last.value, ast.Call)
@@ -256,7 +273,7 @@ class Asked:
     def _made(self) -> Few | None:
         """The functions, which accumulators of one form share; None where there are none."""
         program, params = self.engine.program, self.engine.params
-        known = {key: _number(x) for key, x in params.items() if key not in self.keys}
+        known = {key: _number(x, program.real) for key, x in params.items() if key not in self.keys}
         kind = self.keys, self.length, *((key, type(x), x) for key, x in known.items())
         found: dict[Any, Few | None] = program.for_numbers
         if kind not in found:
@@ -276,13 +293,15 @@ def _lists(program: Program) -> frozenset[str]:
     rows = [part for s in slots for i, part in enumerate(s.parts) if s.leaf(i).attr.axes and part not in lists]
     if rows or any(a.axes for a in program.plan.anchors):
         raise Unsupported("rows")
-    if len(program.axis) != 1 or program.real != np.float64 or not slots:
+    if len(program.axis) != 1 or program.real not in (np.float64, np.float32) or not slots:
         raise Unsupported("composite axes, other dtypes")
     return lists
 
 
-def _number(x: Any) -> Any:
+def _number(x: Any, real: np.dtype) -> Any:
     """A parameter as a number."""
     if isinstance(x, np.ndarray):
-        return x.item() if not x.ndim and x.dtype == np.float64 else None
+        if x.ndim or x.dtype != real:
+            return None
+        return x[()] if real == np.float32 else x.item()
     return x

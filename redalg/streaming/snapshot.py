@@ -143,8 +143,8 @@ class Feed:
 
     `names`: of the arrays; `stretch`: of a chunk, whose arrays and start are the next one's; `whole`: a chunk
     is one block; `whole_numbers`: some result is an integer, which must not leave int64; `small`: of chunks of
-    contiguous float64 vectors, so short that numbers are faster than arrays; `inner`: positions per index of the first
-    axis; `long`: some elements are integers of 64 bits.
+    contiguous vectors of the state's floats, so short that numbers are faster than arrays; `inner`: positions per index
+    of the first axis; `long`: some elements are integers of 64 bits.
     """
 
     sizes: Mapping[str, int]

@@ -3,6 +3,9 @@
 A pass over statements: what varies along the stream stays a NumPy array of one dimension (`vectors`), everything else
 becomes a number, and calls of the functions that join states become calls of those below. Where something is not
 finite these functions give up (None, or an ArithmeticError): arrays then do it again, by the definition's rules.
+
+Streams of float32 have NumPy's numbers of that type (`single`), which cost a third of what arrays do: operations of
+these with Python's floats round to float32, as those of arrays do, and two of Python's own must not meet.
 """
 
 from __future__ import annotations
@@ -51,23 +54,24 @@ LINES = 512  # that such a function may have
 ORDINARY = 2.0**-100
 
 
-def written(tape: Tape, vectors: Sequence[str], length: int = 1) -> Function:
+def written(tape: Tape, vectors: Sequence[str], length: int = 1, single: bool = False) -> Function:
     """The function of a tape for numbers; the keys `vectors` vary along the stream, whose chunks have this length.
 
     Raises: Unsupported.
     """
-    tapes = {call.name: written(call, ()) for call in tape.calls if isinstance(call, Tape)}
+    tapes = {call.name: written(call, (), single=single) for call in tape.calls if isinstance(call, Tape)}
     lists = {p.name for p, key in zip(tape.function.parameters, tape.keys, strict=False) if key in vectors}
     try:
-        made = _Unrolled(lists, frozenset(tapes), length).function(tape.function)
+        made = _Unrolled(lists, frozenset(tapes), single, length).function(tape.function)
     except Unsupported:
-        made = _Scalar(lists, frozenset(tapes)).function(tape.function)
+        made = _Scalar(lists, frozenset(tapes), single).function(tape.function)
     return inlined(made, {**WRITTEN, **tapes})
 
 
 def numbers(function: Function, real: np.dtype, known: Mapping[str, Any] = {}) -> Callable[..., Any]:
     """What such a function is called by, with parameters that are known."""
     own = {"as_float": as_float, "counted": counted, "integer_power": integer_power, **OWN}
+    own |= OF_SINGLE if real == np.float32 else {}
     return executed(function, {**dtype_names(real), **own, **known})
 
 
@@ -86,8 +90,8 @@ def uses_arrays(function: Function) -> bool:
 class _Scalar:
     """Maps statements in order; `arrays` are the names that hold arrays at the moment."""
 
-    def __init__(self, arrays: set[str], tapes: frozenset[str]) -> None:
-        self.arrays, self.tapes = arrays, tapes
+    def __init__(self, arrays: set[str], tapes: frozenset[str], single: bool) -> None:
+        self.arrays, self.tapes, self.single = arrays, tapes, single
         self.tests: list[str] = []  # that hold where a statement stands
 
     def function(self, f: Function) -> Function:
@@ -170,14 +174,24 @@ class _Scalar:
             x = self.value(e.args[0])
             if self._varies(x):
                 return ast.Call(e.func, [x, *e.args[1:]], e.keywords)
-            known = isinstance(x, ast.Call) and ast.unparse(x.func) == "float"
-            return x if known or len(e.args) + len(e.keywords) == 1 else ast.Call(expression("float"), [x], [])
+            known = isinstance(x, ast.Call) and ast.unparse(x.func) == self._real
+            return x if known or len(e.args) + len(e.keywords) == 1 else self._rounded(x)
         if name in ("np.ones", "np.zeros", "np.zeros_like"):
-            return expression("1.0" if name == "np.ones" else "0.0")
+            return self._rounded(ast.Constant(1.0 if name == "np.ones" else 0.0))
         args = [self.value(a) for a in e.args]
         if any(map(self._varies, args)):
             return self._of_arrays(name, e, args)
         return self._of_numbers(name, e, args)
+
+    @property
+    def _real(self) -> str:
+        """What makes a float of a number."""
+        return "rounded" if self.single else "float"
+
+    def _rounded(self, x: Expression) -> Expression:
+        """A number as a float of the stream's type; constants are written as they are, but for float32."""
+        constant = isinstance(x, ast.Constant) and isinstance(x.value, float)
+        return x if constant and not self.single else ast.Call(expression(self._real), [x], [])
 
     def _of_arrays(self, name: str, e: ast.Call, args: list[Expression]) -> Expression:
         if name in REDUCED:
@@ -191,12 +205,15 @@ class _Scalar:
 
     def _of_numbers(self, name: str, e: ast.Call, args: list[Expression]) -> Expression:
         if name in OPERATORS:
+            constant = [self.single and isinstance(a, ast.Constant) and isinstance(a.value, float) for a in args]
+            if name in CHOICES or all(constant):  # no operation rounds these
+                args = [self._rounded(a) if c else a for a, c in zip(args, constant, strict=True)]
             return OPERATORS[name](*args[:3])
         if name == "rested":
             return self._rested(*args)
         plain = "np.exp" if name == "masked_exp" else name
         if plain.removeprefix("np.") in UNARY:
-            return ast.Call(expression("float"), [ast.Call(expression(plain), args[:1], [])], [])
+            return self._rounded(ast.Call(expression(plain), args[:1], []))
         if name in WORDS:
             return ast.Call(expression(WORDS[name]), args, [])
         if name in {*OWN, *WRITTEN, *self.tapes, "int", "bool"}:
@@ -234,14 +251,15 @@ class _Scalar:
 class _Unrolled(_Scalar):
     """The same for chunks of one length: every element is a number with a name of its own."""
 
-    def __init__(self, arrays: set[str], tapes: frozenset[str], length: int) -> None:
-        super().__init__(arrays, tapes)
+    def __init__(self, arrays: set[str], tapes: frozenset[str], single: bool, length: int) -> None:
+        super().__init__(arrays, tapes, single)
         self.length, self.given = length, {name: name for name in arrays}  # names of what was given
 
     def function(self, f: Function) -> Function:
         if not 1 < self.length <= UNROLLED or not self.arrays:
             raise Unsupported("other lengths")
-        begin = [Assign(targets=(self._tuple(name),), value=expression(f"{name}.tolist()")) for name in self.given]
+        numbers = "{}" if self.single else "{}.tolist()"
+        begin = [Assign(targets=(self._tuple(name),), value=expression(numbers.format(name))) for name in self.given]
         body = super().function(f).body
         if len(body) > LINES:
             raise Unsupported("functions that take too long to compile")
@@ -344,6 +362,22 @@ def summed(x: Any) -> Any:
     for value in values:
         total += value
     return total
+
+
+def rounded(x: Any) -> Any:
+    return x if type(x) is np.float32 else np.float32(x)
+
+
+def summed_singly(x: Any) -> Any:
+    return np.add.reduce(x) if x.dtype == np.float32 else summed(x)
+
+
+def largest_single(x: Any) -> Any:
+    return np.maximum.reduce(x) if x.dtype == np.float32 else largest(x)
+
+
+def least_single(x: Any) -> Any:
+    return np.minimum.reduce(x) if x.dtype == np.float32 else least(x)
 
 
 def largest(x: Any) -> Any:
@@ -566,6 +600,7 @@ EACH = {
     *(f"np.{name}" for name in ("add", "subtract", "multiply", "divide", "square", "absolute")),
     *("plus", "add", "subtract", "multiply", "multiplied", "integer_power"),
 }  # what gives the same bits for a single number
+CHOICES = ("np.where", "chosen")
 WARNING = {f.__name__ for f in (summed, largest, least, finite_numbers)}
 _SINGLE = (finite_numbers, summed, largest, least, some, every, first_largest, first_least, ranked, ranked_of_one)
 _JOINED = (ordinary, later, top, positions, larger, smaller, times, scaled)
@@ -574,3 +609,4 @@ OWN: dict[str, Any] = {f.__name__: f for f in (*_SINGLE, *_JOINED, isfinite)} | 
     "first_least_of_one": first_of_one,
     "State": Numbers,
 }
+OF_SINGLE = {"rounded": rounded, "summed": summed_singly, "largest": largest_single, "least": least_single}
