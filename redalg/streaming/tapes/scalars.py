@@ -193,6 +193,13 @@ class _Scalar:
         constant = isinstance(x, ast.Constant) and isinstance(x.value, float)
         return x if constant and not self.single else ast.Call(expression(self._real), [x], [])
 
+    def _typed(self, name: str, args: list[Expression]) -> list[Expression]:
+        """What an operator is given, with constants of the stream's type where no operation rounds them."""
+        constant = [isinstance(a, ast.Constant) and isinstance(a.value, float) for a in args]
+        if not self.single or not (name in CHOICES or all(constant)):
+            return args
+        return [self._rounded(a) if c else a for a, c in zip(args, constant, strict=True)]
+
     def _of_arrays(self, name: str, e: ast.Call, args: list[Expression]) -> Expression:
         if name in REDUCED:
             more = [k.value for k in e.keywords if k.arg == "k"]
@@ -205,10 +212,7 @@ class _Scalar:
 
     def _of_numbers(self, name: str, e: ast.Call, args: list[Expression]) -> Expression:
         if name in OPERATORS:
-            constant = [self.single and isinstance(a, ast.Constant) and isinstance(a.value, float) for a in args]
-            if name in CHOICES or all(constant):  # no operation rounds these
-                args = [self._rounded(a) if c else a for a, c in zip(args, constant, strict=True)]
-            return OPERATORS[name](*args[:3])
+            return OPERATORS[name](*self._typed(name, args)[:3])
         if name == "rested":
             return self._rested(*args)
         plain = "np.exp" if name == "masked_exp" else name
