@@ -158,11 +158,10 @@ class Update:
         starts = [start_name(a) for a in self.program.means] if length > 1 else []
         self.names = dict(zip(keys, self.vectors, strict=True)) | {key: key_name(key) for key in starts}
         self.names[COUNT.attr.name] = str(length)
-        first = "{}[0]" if few.single else "{}.item(0)"
         if length == 1:
-            self.out(*(f"{x} = {first.format(x)}" for x in self.vectors))
+            self.out(*(f"{x} = {self._element(x)}" for x in self.vectors))
         if starts:
-            one = self.names | {key: first.format(self.names[key]) for key in keys} | {COUNT.attr.name: "1"}
+            one = self.names | {key: self._element(self.names[key]) for key in keys} | {COUNT.attr.name: "1"}
             self._call(", ".join(map(key_name, starts)), "start", self.program.first, one)
         tape = self.program.single if length == 1 else self.program.block
         self._call(", ".join(map(local, few.names)), "lift", tape, self.names, () if length == 1 else keys)
@@ -176,6 +175,10 @@ class Update:
             raise Unsupported("positions and lengths")
         self.tapes[name] = written(tape, vectors, self.length, self.few.single)
         self.out(f"[{results}] = {name}({', '.join(self._argument(key, names) for key in tape.keys)})")
+
+    def _element(self, vector: str) -> str:
+        """The text of the first element."""
+        return f"{vector}[0]" if self.few.single else f"{vector}.item(0)"
 
     def _argument(self, key: str, names: Mapping[str, str]) -> str:
         if key not in names and self.known[key] is None:
