@@ -21,7 +21,7 @@ from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, dtype_name, handle_of
 from redalg.kernels.launch.zero_length import computed_on_host
 from redalg.language.grammar import parse
-from redalg.numeric.integer_bounds import Integers
+from redalg.numeric.integer_bounds import Integers, extremum_of_nothing
 from redalg.numeric.integers import LARGEST, magnitude
 from redalg.streaming import run_numpy
 
@@ -115,15 +115,28 @@ def looking(
     form: Form, framework: Framework, device: int, dtypes: Mapping[str, Any], views: Mapping[str, View]
 ) -> Looking | None:
     """What a kind of call has to find out before its kernels run; None where dtypes and lengths say enough."""
-    kinds = {n: d if isinstance(d, type) else np.dtype(d if d in WHOLE else "float32") for n, d in dtypes.items()}
-    shapes = {t: views[t.name].shape for t in form.spec.tensors if t.name in views}
-    sizes = {axis: n for t, shape in shapes.items() for axis, n in zip(t.axes, shape, strict=True)}
-    outputs = list(form.spec.outputs.values())
-    found, sizes = Integers(outputs, kinds, form.plan), sizes | new_axes(*outputs)
+    outputs, sizes = list(form.spec.outputs.values()), _sizes(form, views)
+    found, sizes = Integers(outputs, _kinds(dtypes), form.plan), sizes | new_axes(*outputs)
     unsigned = [n for n, d in dtypes.items() if d == "uint64"]
     if not unsigned and found.certain(sizes):
         return None
     return Looking(form, framework, device, found, unsigned, sizes)
+
+
+def finds_nothing(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> bool:
+    """Whether an extremum of integers is over an axis of length 0, where the definition has an infinity."""
+    if all(all(view.shape) for view in views.values()):
+        return False
+    return extremum_of_nothing(form.spec.outputs.values(), _sizes(form, views), _kinds(dtypes)) is not None
+
+
+def _kinds(dtypes: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: d if isinstance(d, type) else np.dtype(d if d in WHOLE else "float32") for n, d in dtypes.items()}
+
+
+def _sizes(form: Form, views: Mapping[str, View]) -> dict[str, int]:
+    shapes = {t: views[t.name].shape for t in form.spec.tensors if t.name in views}
+    return {axis: n for t, shape in shapes.items() for axis, n in zip(t.axes, shape, strict=True)}
 
 
 def extrema(order: tuple[int, ...]) -> Form:

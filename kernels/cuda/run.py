@@ -15,7 +15,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.cuda import library
 from redalg.kernels.cuda.admit import NUMBERS, admitted
 from redalg.kernels.cuda.counters import WORDS, Counters
-from redalg.kernels.cuda.integers import looking
+from redalg.kernels.cuda.integers import finds_nothing, looking
 from redalg.kernels.cuda.marks import row_marks
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
@@ -370,7 +370,7 @@ class Ready:
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        self.zero_length = self._has_no_elements(p)
+        self.zero_length = self._has_no_elements(p) or finds_nothing(run.form, dtypes, views)
         self._order, self.counters = self._arguments(rows)
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)

@@ -7,7 +7,7 @@ their dtypes and the lengths of their axes, or by the largest magnitudes in its 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -25,6 +25,33 @@ _CAPPED = 200  # bits: more is too much, however much more
 _LARGEST_NUMBER = 1 << 63  # what a number of a call may be
 _ROUNDS = frozenset({"floor", "ceil", "cast"})
 _FLOAT = const(Fraction(1, 2))  # stands for any number that is no integer
+
+
+def extremum_of_nothing(nodes: Iterable[Node], sizes: Mapping[str, int], dtypes: Mapping[str, Any]) -> Node | None:
+    """An extremum of integers over an axis of length 0 that something else is made of: the definition has an infinity
+    there, which no integer is.
+
+    >>> from redalg.graph.node import add, tensor, reduction
+    >>> k, y = tensor("k", "i", "j"), tensor("y", "i")
+    >>> found = [add(reduction("max", "j", k), y)], {"i": 2, "j": 0}
+    >>> extremum_of_nothing(*found, {"k": np.dtype("int64"), "y": np.dtype("float64")}) is found[0][0].args[0]
+    True
+    >>> extremum_of_nothing(*found, {"k": np.dtype("float32"), "y": np.dtype("float64")})
+    """
+    if all(sizes.values()):
+        return None
+    roots = list(nodes)
+    kinds = flows(roots, dtypes)
+
+    def goes_on(n: Node, a: Node) -> bool:
+        return n.op == "reduce" == a.op and n.attr.kind == a.attr.kind
+
+    def is_infinite(n: Node) -> bool:
+        if n.op != "reduce" or n.attr.kind not in ("max", "min") or kinds[n].kind != "i":
+            return False
+        return any(sizes.get(a) == 0 for a in n.attr.axes) or any(goes_on(n, a) and is_infinite(a) for a in n.args)
+
+    return next((a for n in walk(*roots) for a in n.args if not goes_on(n, a) and is_infinite(a)), None)
 
 
 class Integers:

@@ -179,7 +179,7 @@ class Accumulator:
         """Prepare for more chunks of this kind, of which there was one."""
         axis = self._layout.axis
         length = found.sizes[axis[0]]
-        if not length:
+        if not length or not self._layout.inner(found.sizes):
             return
         stretch = self._stretch(found.arrays, {**now.sizes, axis[0]: length}, 0)
         engine = self._engine(self._machine(now.dtypes))
@@ -211,11 +211,11 @@ class Accumulator:
         """What is held after a chunk, which is taken at once or in the pieces between `cuts`."""
         axis = self._layout.axis
         sizes = _same(now.sizes, {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}})
-        length = found.sizes[axis[0]]
-        if not length:
+        length, inner = found.sizes[axis[0]], self._layout.inner(sizes)
+        if not length or not inner:
             nothing = _joint(now.nothing, found.dtypes)
             return now.after(sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
-        inner = self._layout.inner(sizes)
+        checks.some_integers(self.form.spec, found)
         checks.aligned(now.span, inner)
         machine = self._machine(found.dtypes)
         stretch = self._stretch(found.arrays, sizes | {axis[0]: length}, now.span.stop // inner)

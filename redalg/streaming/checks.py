@@ -13,11 +13,14 @@ from redalg.graph.node import Decl, walk
 from redalg.graph.plan import Plan
 from redalg.numeric.array_origin import Origin
 from redalg.numeric.binding import Bound, bind_arrays, with_readings
+from redalg.numeric.integer_bounds import extremum_of_nothing
 from redalg.streaming import ids, promote
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
+from redalg.text.nodes import short
 
 if TYPE_CHECKING:
+    from redalg.language.spec import Spec
     from redalg.streaming.accumulator import Accumulator
 
 CREATE, UPDATE, MERGE, APPLY = "form.accumulator", "Accumulator.update", "Accumulator.merge", "Accumulator.apply"
@@ -146,6 +149,20 @@ def _may_change(now: Snapshot, found: Mapping[str, Any], where: str) -> None:
         return
     fix = f"give {name} one dtype throughout the stream"
     raise RedalgError(f"{name} with dtype {found[name]}", where, why, fix)
+
+
+def some_integers(spec: Spec, found: Bound) -> None:
+    """Raises: RedalgError for a chunk in which an extremum of no integers is calculated with."""
+    node = extremum_of_nothing(spec.outputs.values(), found.sizes, found.dtypes)
+    if node is None:
+        return
+    empty = next(a for a, n in found.sizes.items() if n == 0)
+    raise RedalgError(
+        f"a chunk with an axis {empty!r} of length 0",
+        UPDATE,
+        f"{short(node)} is an infinity there, which no integer of a state is",
+        "pass the integers as floats, or compile the form, which leaves such a call to the definition",
+    )
 
 
 def aligned(span: Span, inner: int) -> None:

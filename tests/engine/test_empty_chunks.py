@@ -26,3 +26,19 @@ def test_they_are_those_of_a_call(x: Any, u: Any) -> None:
     for name, value in found.items():
         assert value.dtype == wanted[name].dtype, name
         np.testing.assert_array_equal(value.astype(float), wanted[name].astype(float), name)
+
+
+def test_inner_axes_of_nothing() -> None:
+    """Of integers an extremum is an infinity there, which a state of integers does not hold: refused, and nothing is
+    lost; along a composite axis there is no element."""
+    acc = ra.derive_incremental(ra.parse("return r = max[i](max[j](k[i,j]) + y[i])")).accumulator()
+    with pytest.raises(ra.RedalgError) as caught:
+        acc.update(k=np.zeros((3, 0), np.int64), y=np.ones(3))
+    assert "max[j](k[i,j])" in caught.value.why and acc.count == 0
+    acc.update(k=np.zeros((3, 0), np.float32), y=np.ones(3))
+    assert acc.result() == -np.inf
+    for dtype, least in (("int64", np.iinfo(np.int64).min), ("float64", -np.inf)):
+        whole = ra.derive_incremental(ra.parse("return r = max[i,j](k[i,j])")).accumulator()
+        for _ in range(3):
+            whole.update(k=np.zeros((3, 0), dtype))
+        assert whole.result() == least and whole.count == 0

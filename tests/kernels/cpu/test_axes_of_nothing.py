@@ -52,3 +52,30 @@ def test_results_that_lack_an_axis_of_nothing(name: str) -> None:
                     np.testing.assert_allclose(
                         np.asarray(found[n], float), exact, rtol=1e-6, err_msg=f"{n}, {none} {target}"
                     )
+
+
+INTEGERS = {
+    "beside floats": "return r = max[i](max[j](k[i,j]) + y[i]), t = sum[i](min[j](k[i,j])*y[i])",
+    "of extrema": "return r = max[i](max[j](k[i,j])), s = min[i](max[j](k[i,j]))",
+    "compared": "return r = sum[i](where(max[j](k[i,j]) > 0, y[i], 2*y[i]))",
+    "further out": "return r = max[i](max[j](k[i,j])) + 0.5",
+    "maps": "return r = max[j](k[i,j])*y[i]",
+}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint16"])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_extremum_of_no_integers_is_infinite_where_it_is_calculated_with(name: str, dtype: str) -> None:
+    form = form_of_text(INTEGERS[name], None if name == "maps" else "i")
+    for none in ({"j"}, {"i"}, {"i", "j"}, set[str]()):
+        sizes = {a: 0 if a in none else 2 for a in ("i", "j")}
+        given = {
+            t.name: np.ones([sizes[a] for a in t.axes], dtype if t.name == "k" else "f4") for t in form.spec.tensors
+        }
+        with np.errstate(all="ignore"):
+            wanted = ra.reference(form.spec, **given)
+            for target in ("cpu", "numpy"):
+                found = form.compile(target)(**given)
+                for n, exact in (wanted if isinstance(wanted, dict) else {"r": wanted}).items():
+                    got = found[n] if isinstance(found, dict) else found
+                    np.testing.assert_array_equal(got, exact, err_msg=f"{n}, {none}, {target}")
