@@ -370,7 +370,7 @@ class Ready:
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        self.zero_length = self._has_no_elements(p) or finds_nothing(run.form, dtypes, views)
+        self.zero_length = self._has_no_elements(p, dtypes)
         self._order, self.counters = self._arguments(rows)
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
@@ -393,11 +393,13 @@ class Ready:
         """Whether one of the axes has length 0."""
         return any(self.planned.sizes[a] == 0 for a in axes)
 
-    def _has_no_elements(self, p: Program) -> bool:
-        """Whether the definition says what results are: a stream of length 0, or results that lack such an axis."""
+    def _has_no_elements(self, p: Program, dtypes: Mapping[str, Any]) -> bool:
+        """Whether the definition says what results are: a stream of length 0, results that lack such an axis, and
+        extrema of no integers."""
         left = self.no_rows or not p.passes and self._is_empty(self.planned.sizes)
         left = left and any(all(shape) for _, shape, _ in self.outputs)
-        return left or self._is_empty(p.stream) and bool(p.passes)
+        nothing = left or finds_nothing(self.run.form, dtypes, self.views)
+        return nothing or self._is_empty(p.stream) and bool(p.passes)
 
     def _receiving(self, held: Mapping[str, Any]) -> Receiving:
         """What is done with a call's `out`, next to the arrays that it reads."""
