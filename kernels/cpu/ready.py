@@ -20,7 +20,7 @@ from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
 from redalg.numeric.binding import Bound, bind
 from redalg.numeric.casts import cast_array
 from redalg.numeric.definition import reference
-from redalg.numeric.integer_bounds import Integers, extremum_of_nothing
+from redalg.numeric.integer_bounds import Integers, infinite_extremum
 from redalg.numeric.integers import LARGEST
 from redalg.numeric.out import by_output, received, require_disjoint, same_place, shared
 from redalg.streaming import run_numpy
@@ -60,8 +60,8 @@ class Ready:
         wide = {n for n, d in bound.dtypes.items() if d == np.uint64}  # numbers beyond int64 are refused
         self._wide = [number for number, name in enumerate(self._names) if name in wide]
         empty = _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
-        nothing = extremum_of_nothing(form.spec.outputs.values(), sizes, bound.dtypes)
-        self._zero_length = nothing is not None or self._has_no_elements(program, empty)
+        infinite = infinite_extremum(form.spec.outputs.values(), sizes, bound.dtypes)
+        self._zero_length = infinite is not None or self._has_no_elements(program, empty)
         self._walks = not self._zero_length and not empty
         self._always = self._walks and self._integers is None and not self._wide  # computed by kernels
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore

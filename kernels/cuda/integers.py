@@ -21,7 +21,7 @@ from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, dtype_name, handle_of
 from redalg.kernels.launch.zero_length import computed_on_host
 from redalg.language.grammar import parse
-from redalg.numeric.integer_bounds import Integers, extremum_of_nothing
+from redalg.numeric.integer_bounds import Integers, infinite_extremum
 from redalg.numeric.integers import LARGEST, magnitude
 from redalg.streaming import run_numpy
 
@@ -123,11 +123,11 @@ def looking(
     return Looking(form, framework, device, found, unsigned, sizes)
 
 
-def finds_nothing(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> bool:
+def has_infinite_extremum(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> bool:
     """Whether an extremum of integers is over an axis of length 0, where the definition has an infinity."""
     if all(all(view.shape) for view in views.values()):
         return False
-    return extremum_of_nothing(form.spec.outputs.values(), _sizes(form, views), _kinds(dtypes)) is not None
+    return infinite_extremum(form.spec.outputs.values(), _sizes(form, views), _kinds(dtypes)) is not None
 
 
 def _kinds(dtypes: Mapping[str, Any]) -> dict[str, Any]:

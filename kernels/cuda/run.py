@@ -15,7 +15,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.cuda import library
 from redalg.kernels.cuda.admit import NUMBERS, admitted
 from redalg.kernels.cuda.counters import WORDS, Counters
-from redalg.kernels.cuda.integers import finds_nothing, looking
+from redalg.kernels.cuda.integers import has_infinite_extremum, looking
 from redalg.kernels.cuda.marks import row_marks
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
@@ -398,8 +398,8 @@ class Ready:
         extrema of no integers."""
         left = self.no_rows or not p.passes and self._is_empty(self.planned.sizes)
         left = left and any(all(shape) for _, shape, _ in self.outputs)
-        nothing = left or finds_nothing(self.run.form, dtypes, self.views)
-        return nothing or self._is_empty(p.stream) and bool(p.passes)
+        left = left or has_infinite_extremum(self.run.form, dtypes, self.views)
+        return left or self._is_empty(p.stream) and bool(p.passes)
 
     def _receiving(self, held: Mapping[str, Any]) -> Receiving:
         """What is done with a call's `out`, next to the arrays that it reads."""

@@ -27,16 +27,16 @@ _ROUNDS = frozenset({"floor", "ceil", "cast"})
 _FLOAT = const(Fraction(1, 2))  # stands for any number that is no integer
 
 
-def extremum_of_nothing(nodes: Iterable[Node], sizes: Mapping[str, int], dtypes: Mapping[str, Any]) -> Node | None:
+def infinite_extremum(nodes: Iterable[Node], sizes: Mapping[str, int], dtypes: Mapping[str, Any]) -> Node | None:
     """An extremum of integers over an axis of length 0 that something else is made of: the definition has an infinity
     there, which no integer is.
 
     >>> from redalg.graph.node import add, tensor, reduction
     >>> k, y = tensor("k", "i", "j"), tensor("y", "i")
     >>> found = [add(reduction("max", "j", k), y)], {"i": 2, "j": 0}
-    >>> extremum_of_nothing(*found, {"k": np.dtype("int64"), "y": np.dtype("float64")}) is found[0][0].args[0]
+    >>> infinite_extremum(*found, {"k": np.dtype("int64"), "y": np.dtype("float64")}) is found[0][0].args[0]
     True
-    >>> extremum_of_nothing(*found, {"k": np.dtype("float32"), "y": np.dtype("float64")})
+    >>> infinite_extremum(*found, {"k": np.dtype("float32"), "y": np.dtype("float64")})
     """
     if all(sizes.values()):
         return None

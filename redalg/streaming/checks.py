@@ -13,7 +13,7 @@ from redalg.graph.node import Decl, walk
 from redalg.graph.plan import Plan
 from redalg.numeric.array_origin import Origin
 from redalg.numeric.binding import Bound, bind_arrays, with_readings
-from redalg.numeric.integer_bounds import extremum_of_nothing
+from redalg.numeric.integer_bounds import infinite_extremum
 from redalg.streaming import ids, promote
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
@@ -153,7 +153,7 @@ def _may_change(now: Snapshot, found: Mapping[str, Any], where: str) -> None:
 
 def some_integers(spec: Spec, found: Bound) -> None:
     """Raises: RedalgError for a chunk in which an extremum of no integers is calculated with."""
-    node = extremum_of_nothing(spec.outputs.values(), found.sizes, found.dtypes)
+    node = infinite_extremum(spec.outputs.values(), found.sizes, found.dtypes)
     if node is None:
         return
     empty = next(a for a, n in found.sizes.items() if n == 0)

@@ -10,7 +10,7 @@ import numpy as np
 from redalg.graph.plan import COUNT, given
 from redalg.numeric.binding import bind, result_dtypes, result_flows, with_readings
 from redalg.numeric.definition import reference
-from redalg.numeric.integer_bounds import extremum_of_nothing
+from redalg.numeric.integer_bounds import infinite_extremum
 from redalg.numeric.out import by_output, received
 from redalg.streaming import checks, results
 from redalg.streaming.accumulator import Accumulator
@@ -83,7 +83,7 @@ def _streamed(
     form: Form, arrays: Mapping[str, Any], deterministic: bool, kind: type[Accumulator] = Accumulator
 ) -> dict[str, Any]:
     bound, names = bind(form.spec, arrays, where=WHERE), list(form.spec.outputs)
-    nothing = extremum_of_nothing(form.spec.outputs.values(), bound.sizes, bound.dtypes)
+    nothing = infinite_extremum(form.spec.outputs.values(), bound.sizes, bound.dtypes)
     if nothing is not None or not all(bound.sizes[a] for a in form.plan.axis):
         return _named(reference(form.spec, **arrays), names)
     first = form.plan.axis[0]
