@@ -82,6 +82,7 @@ class Grouped:
             kept = dict(null.without(like._layout, {**chunks, "by": by}, like._now.nulls, UPDATE, beside="by"))
             by, chunks = kept.pop("by"), kept
         found = checks.chunk(like._layout, like._now, chunks, UPDATE)
+        checks.some_integers(like, found)
         _learn(like, found)
         states = self._states.promoted(self._like, like, UPDATE)
         codes = coded(by, found.sizes[like._layout.axis[0]])

@@ -215,7 +215,7 @@ class Accumulator:
         if not length or not inner:
             nothing = _joint(now.nothing, found.dtypes)
             return now.after(sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
-        checks.some_integers(self.form.spec, found)
+        checks.some_integers(self, found)
         checks.aligned(now.span, inner)
         machine = self._machine(found.dtypes)
         stretch = self._stretch(found.arrays, sizes | {axis[0]: length}, now.span.stop // inner)

@@ -20,7 +20,6 @@ from redalg.streaming.span import Span
 from redalg.text.nodes import short
 
 if TYPE_CHECKING:
-    from redalg.language.spec import Spec
     from redalg.streaming.accumulator import Accumulator
 
 CREATE, UPDATE, MERGE, APPLY = "form.accumulator", "Accumulator.update", "Accumulator.merge", "Accumulator.apply"
@@ -151,9 +150,10 @@ def _may_change(now: Snapshot, found: Mapping[str, Any], where: str) -> None:
     raise RedalgError(f"{name} with dtype {found[name]}", where, why, fix)
 
 
-def some_integers(spec: Spec, found: Bound) -> None:
+def some_integers(a: Accumulator, found: Bound) -> None:
     """Raises: RedalgError for a chunk in which an extremum of no integers is calculated with."""
-    node = infinite_extremum(spec.outputs.values(), found.sizes, found.dtypes)
+    dtypes = {**a._bound.dtypes, **found.dtypes}
+    node = infinite_extremum(a.form.spec.outputs.values(), found.sizes, dtypes)
     if node is None:
         return
     empty = next(a for a, n in found.sizes.items() if n == 0)

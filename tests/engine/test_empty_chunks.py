@@ -35,6 +35,11 @@ def test_inner_axes_of_nothing() -> None:
     with pytest.raises(ra.RedalgError) as caught:
         acc.update(k=np.zeros((3, 0), np.int64), y=np.ones(3))
     assert "max[j](k[i,j])" in caught.value.why and acc.count == 0
+    with pytest.raises(ra.RedalgError):
+        acc.form.grouped().update(by=np.zeros(3), k=np.zeros((3, 0), np.int64), y=np.ones(3))
+    fixed = ra.derive_incremental(ra.parse("return r = sum[i](y[i]*max[j](k[j]))"), axis="i")
+    with pytest.raises(ra.RedalgError):
+        fixed.accumulator(k=np.zeros(0, np.int8)).update(y=np.ones(3))
     acc.update(k=np.zeros((3, 0), np.float32), y=np.ones(3))
     assert acc.result() == -np.inf
     for dtype, least in (("int64", np.iinfo(np.int64).min), ("float64", -np.inf)):
