@@ -11,6 +11,7 @@ from redalg.adapters.columns import Columns, library
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.keys import canonical
+from redalg.numeric.encoded import decoded
 
 WHERE = "form.arrow"
 
@@ -164,7 +165,8 @@ class _Keys:
             return columns[0].to_pylist() if columns[0].null_count else np.asarray(columns[0])
         codes, parts = np.zeros(len(batch), np.int64), []
         for column in columns:
-            found = column if self.pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
+            # nulls are left to the indices: as an entry of the dictionary they are empty text in Arrow's views
+            found = column if self.pa.types.is_dictionary(column.type) else decoded(column).dictionary_encode()
             values = [*self._numbers(found.dictionary).to_pylist(), None]
             indices = found.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
             parts.append((values, indices))
@@ -202,7 +204,9 @@ class _Keys:
 
 
 def _plain(pa: Any, kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return kind
 
 
 def _whole(pa: Any, kind: Any) -> Any:

@@ -17,6 +17,7 @@ from redalg.form import Form
 from redalg.graph.node import Decl
 from redalg.groups.grouped import Grouped
 from redalg.numeric.binding import check_digits
+from redalg.numeric.encoded import decoded, refuse_wider
 from redalg.numeric.windows import refuse_windows
 from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
@@ -51,6 +52,17 @@ def unique(frame: Any, column: Any, where: str) -> None:
     if frame.columns.nlevels == 1 and not isinstance(frame.columns.get_loc(column), int):
         why = f"{int((frame.columns == column).sum())} columns are called so"
         raise RedalgError(f"a column {column!r}", where, why, "rename one of them")
+
+
+def rows_of(column: Any, rows: np.ndarray | None) -> Any:
+    """The elements of a Series that a mask selects; None: all of them."""
+    return column if rows is None else native(column)[rows]
+
+
+def native(column: Any) -> Any:
+    """A Series in the byte order of this machine: pandas neither selects of others nor groups by them."""
+    dtype = column.dtype
+    return column if not isinstance(dtype, np.dtype) or dtype.isnative else column.astype(dtype.newbyteorder("="))
 
 
 @dataclass(frozen=True)
@@ -112,11 +124,11 @@ class Columns:
 
         Raises: RedalgError for integers that the dtype which all columns have in common does not hold.
         """
-        decl, masks = self.decls[name], [null.mask(x) for x in parts]
-        if self.nulls == "propagate":
-            found = [null.with_nan(x) for x in parts]
-        else:
-            found = [null.filled(x) for x in parts]
+        decl, parts = self.decls[name], [decoded(x) for x in parts]
+        for x in parts:
+            refuse_wider(decl, x, self.where)
+        masks = [null.mask(x) for x in parts]
+        found = list(map(null.with_nan if self.nulls == "propagate" else null.filled, parts))
         for given, x in zip(parts, found, strict=True):
             check_digits(decl, given, x, self.where)
         common = np.result_type(*(x.dtype for x in found)) if all(x.dtype.kind in "biuf" for x in found) else None
@@ -235,4 +247,14 @@ def held_by_floats(what: object, x: np.ndarray, common: np.dtype, where: str) ->
         raise RedalgError(f"{what} with a column of {x.dtype}", where, why, "convert the columns to one dtype first")
 
 
-__all__ = ["Chunks", "Columns", "beyond_float64", "by_place", "held_by_floats", "library", "unique"]
+__all__ = [
+    "Chunks",
+    "Columns",
+    "beyond_float64",
+    "by_place",
+    "held_by_floats",
+    "library",
+    "native",
+    "rows_of",
+    "unique",
+]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Columns, library, unique
+from redalg.adapters.columns import Columns, library, native, rows_of, unique
 from redalg.adapters.operands import own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -71,39 +71,66 @@ def _of_frame(columns: Columns, frame: Any, by: Any, every: int, sort: bool) -> 
     parts, shared = frame[wanted].to_delayed(), dask.delayed(columns)
     part = dask.delayed(frame_part, pure=True)
     partials = [part(shared, p, keys, k) for k, p in enumerate(parts)]
-    whole = dask.delayed(frame_result, pure=True)(_tree(dask, partials, every), shared, len(parts), keys, sort)
-    like = frame_part(columns, frame[wanted]._meta_nonempty, keys, 0)
-    meta = frame_result(like, columns, 1, keys, sort).iloc[:0]
+    kinds = {key: _kind(frame._meta[key].dtype) for key in keys}
+    whole = dask.delayed(frame_result, pure=True)(_tree(dask, partials, every), shared, len(parts), kinds, sort)
+    try:
+        filled = frame[wanted]._meta_nonempty
+    except (TypeError, ValueError) as error:  # Dask makes up elements, and has none of every dtype (intervals)
+        why = f"Dask has no elements of its columns: {error}"
+        raise RedalgError(f"groups of the columns {', '.join(wanted)}", WHERE, why, "convert them, to text") from error
+    meta = frame_result(frame_part(columns, filled, keys, 0), columns, 1, kinds, sort).iloc[:0]
     with dask.config.set({"dataframe.convert-string": False}):  # Dask would write arrays, which are objects, as text
         return dd.from_delayed([whole], meta=meta, verify_meta=False)
 
 
 def frame_part(columns: Columns, frame: Any, keys: list[str], number: int) -> Partial:
     """The states of one partition, rows with a null key left out."""
-    groups = frame.groupby(keys if len(keys) > 1 else keys[0], sort=False, observed=True)
-    codes, sizes = groups.ngroup().to_numpy(), groups.size()
+    try:
+        own = frame[keys].apply(native)
+        groups = own.groupby(keys if len(keys) > 1 else keys[0], sort=False, observed=True)
+        codes, sizes = groups.ngroup().to_numpy(), groups.size()
+    except (TypeError, ValueError, NotImplementedError) as error:
+        why = f"pandas does not group by it: {error}"
+        raise RedalgError(f"by={keys!r}", WHERE, why, "convert the keys, to text for example") from error
     held = ~np.isnan(codes) if codes.dtype.kind == "f" else codes >= 0
-    if not held.all():
-        frame, codes = frame[held], codes[held]
-    chunk = {}
+    rows = None if held.all() else held
+    codes, chunk = codes[held], {}
     for tensor, column in columns.streamed.items():
-        listed = isinstance(column, list)
-        chunk[tensor] = columns.side_by_side(tensor, [frame[c] for c in column]) if listed else frame[column]
+        parts = [rows_of(frame[c], rows) for c in (column if isinstance(column, list) else [column])]
+        chunk[tensor] = columns.side_by_side(tensor, parts) if isinstance(column, list) else parts[0]
     found = columns.form.grouped(nulls=columns.nulls, **columns.bound)
     found.update(by=codes.astype(np.int64), **chunk)
     return frozenset([number]), found.relabelled(sizes.index.tolist())
 
 
-def frame_result(partial: Partial, columns: Columns, blocks: int, keys: list[str], sort: bool) -> Any:
-    """A Series, or a frame of several outputs, on the index of groups."""
+def frame_result(partial: Partial, columns: Columns, blocks: int, kinds: Mapping[str, Any], sort: bool) -> Any:
+    """A Series, or a frame of several outputs, on the index of groups; `kinds`: the keys, with their dtypes."""
     pd = library("pandas", WHERE, "redalg[pandas]")
-    names, values = _whole(partial, blocks).result(sort=sort)
+    ranked = any(hasattr(kind, "categories") for kind in kinds.values())
+    names, values = _whole(partial, blocks).result(sort=sort and not ranked)
     listed = names.tolist()
-    index = pd.MultiIndex.from_tuples(listed, names=keys) if len(keys) > 1 else pd.Index(listed, name=keys[0])
+    parts = list(zip(*listed, strict=True)) if len(kinds) > 1 else [listed]
+    parts = parts or [()] * len(kinds)
+    found = [_level(pd, list(part), key, kind) for part, (key, kind) in zip(parts, kinds.items(), strict=True)]
+    index = pd.MultiIndex.from_arrays(found, names=list(kinds)) if len(kinds) > 1 else found[0]
     series = {
         n: pd.Series(x if np.ndim(x) == 1 else list(x), index=index, name=n) for n, x in columns.named(values).items()
     }
-    return next(iter(series.values())) if len(series) == 1 else pd.DataFrame(series)
+    whole = next(iter(series.values())) if len(series) == 1 else pd.DataFrame(series)
+    return whole.sort_index() if sort and ranked else whole
+
+
+def _kind(dtype: Any) -> Any:
+    """The dtype of a key; none of categories that are known to its partitions alone, and of objects."""
+    unknown = "__UNKNOWN_CATEGORIES__" in getattr(dtype, "categories", ())
+    if isinstance(dtype, np.dtype):
+        return None if dtype.hasobject else dtype.newbyteorder("=")
+    return None if unknown else dtype
+
+
+def _level(pd: Any, keys: list[Any], name: str, dtype: Any) -> Any:
+    """One column of keys, in its own dtype."""
+    return pd.Index(keys, name=name) if dtype is None else pd.Index(pd.Series(keys, dtype=dtype), name=name)
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------

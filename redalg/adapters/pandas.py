@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Chunks, Columns, by_place, library, unique
+from redalg.adapters.columns import Chunks, Columns, by_place, library, rows_of, unique
 from redalg.errors import RedalgError
 from redalg.form import Form
 
@@ -56,9 +56,7 @@ def pandas(
         try:
             groups = frame.groupby(by, sort=sort, observed=True)
         except (KeyError, TypeError, ValueError) as error:
-            why = f"pandas does not group by it: {error}"
-            fix = f"name a column or several, of {', '.join(map(str, getattr(frame, 'columns', ())))}"
-            raise RedalgError(f"by={by!r}", WHERE, why, fix) from error
+            raise _not_grouped(f"by={by!r}", frame, error) from error
         return _by_group(pd, found, frame, groups)
     return _whole(pd, found, frame)
 
@@ -94,14 +92,17 @@ def _whole(pd: Any, columns: Columns, frame: Any) -> Any:
     return next(iter(found.values())) if len(found) == 1 else found
 
 
-def _chunks(columns: Columns, frame: Any, more: Mapping[str, Any] | None = None) -> Callable[[], Chunks]:
-    return lambda: [{**{t: _column(columns, frame, t, c) for t, c in columns.streamed.items()}, **(more or {})}]
+def _chunks(
+    columns: Columns, frame: Any, more: Mapping[str, Any] | None = None, rows: np.ndarray | None = None
+) -> Callable[[], Chunks]:
+    """The columns, of those `rows` alone; None: of all."""
+    return lambda: [{**{t: _column(columns, frame, t, c, rows) for t, c in columns.streamed.items()}, **(more or {})}]
 
 
-def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
+def _column(columns: Columns, frame: Any, tensor: str, column: Any, rows: np.ndarray | None = None) -> Any:
     if getattr(frame, "ndim", 0) == 1:
         columns.sole()
-        return frame
+        return rows_of(frame, rows)
     if not hasattr(frame, "columns"):
         raise _no_frame(frame)
     wanted = column if isinstance(column, list) else [column]
@@ -111,7 +112,15 @@ def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
         raise RedalgError(f"{tensor}={column!r}", WHERE, why, f"name the column of {tensor}: {tensor}=...")
     for c in wanted:
         unique(frame, c, WHERE)
-    return columns.side_by_side(tensor, [frame[c] for c in column]) if isinstance(column, list) else frame[column]
+    if isinstance(column, list):
+        return columns.side_by_side(tensor, [rows_of(frame[c], rows) for c in column])
+    return rows_of(frame[column], rows)
+
+
+def _not_grouped(by: str, frame: Any, error: Exception) -> RedalgError:
+    why = f"pandas does not group by it: {error}"
+    fix = f"name a column or several, of {', '.join(map(str, getattr(frame, 'columns', ())))}"
+    return RedalgError(by, WHERE, why, fix)
 
 
 def _no_frame(given: Any) -> RedalgError:
@@ -123,13 +132,15 @@ def _by_group(pd: Any, columns: Columns, frame: Any, groups: Any) -> Any:
     if not groups.as_index:
         why = "results are on the index of groups"
         raise RedalgError("groups with as_index=False", WHERE, why, "leave it out, then result.reset_index()")
-    codes, sizes = groups.ngroup().to_numpy(), groups.size()
+    try:
+        codes, sizes = groups.ngroup().to_numpy(), groups.size()
+    except (TypeError, ValueError, NotImplementedError) as error:  # keys without an order, dtypes without an index
+        raise _not_grouped("these groups", frame, error) from error
     index = sizes.index[sizes > 0]  # categories without a row have no result
-    left_out = np.isnan(codes)  # rows with a null key
-    if left_out.any():
-        frame, codes = frame[~left_out], codes[~left_out]
-    codes = np.unique(codes, return_inverse=True)[1]
-    keys, values = columns.grouped(_chunks(columns, frame, {"by": codes})).result(sort=True)
+    held = ~np.isnan(codes)  # the others have a null key
+    rows = None if held.all() else held
+    codes = np.unique(codes[held], return_inverse=True)[1]
+    keys, values = columns.grouped(_chunks(columns, frame, {"by": codes}, rows)).result(sort=True)
     series = {}
     for name, x in columns.named(values).items():
         series[name] = pd.Series(x if np.ndim(x) == 1 else list(x), index=index[keys.astype(np.int64)], name=name)

@@ -12,6 +12,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.keys import canonical
 from redalg.numeric.dtypes import output_flows
+from redalg.numeric.encoded import is_wider
 
 WHERE = "form.polars"
 BATCH = 1 << 20  # rows of a lazy frame at a time
@@ -128,7 +129,8 @@ class _Keys:
 
     def codes(self, keys: Any) -> Any:
         """Of columns by:0, by:1, …"""
-        if len(keys.columns) == 1 and keys.dtypes[0].is_integer():  # in every batch, so no numbers beside them
+        narrow = len(keys.columns) == 1 and keys.dtypes[0].is_integer() and not is_wider(keys.to_series())
+        if narrow:  # in every batch, so no numbers beside them
             return keys.to_series().to_list() if keys.to_series().null_count() else keys.to_series().to_numpy()
         distinct = keys.unique(maintain_order=True)
         whole = [self.pl.col(n).to_physical() if d.is_temporal() else n for n, d in distinct.schema.items()]
@@ -137,6 +139,8 @@ class _Keys:
             at[k] = self.of.setdefault(canonical(row), len(self.of))
         _, first = np.unique(at, return_index=True)
         self.rows.append(distinct[first[at[first] >= known].tolist()])
+        if len(distinct) == len(keys):  # in their order; Polars finds no partner for one row whose key is NaN
+            return at
         joined = keys.join(
             distinct.with_columns(self.pl.Series("code", at)),
             on=keys.columns,

@@ -14,7 +14,7 @@ from redalg.groups.alone import Alone
 from redalg.groups.keys import Keys, as_array, coded, in_order
 from redalg.groups.singly import Singly
 from redalg.groups.vectorised import Vectorised
-from redalg.numeric.binding import Bound, with_unnamed
+from redalg.numeric.binding import Bound, by_output, with_unnamed
 from redalg.streaming import checks, promote, results
 from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
@@ -37,7 +37,8 @@ class Grouped:
     Keys are integers or anything hashable, one per row. Keys that Python calls equal are one (1 and 1.0, 0.0 and -0.0,
     integers of any width); None is a key; all NaN are one key, also inside tuples. No row is dropped.
 
-    `nulls`: as an accumulator's; with "skip" a row is left out where any tensor is null. A null in the keys is a key.
+    `nulls`: as an accumulator's; with "skip" a row is left out where any tensor is null, and a group that has no other
+    rows is what the form makes of no element. A null in the keys is a key.
 
     `update` and `merge` complete or leave everything as it was. Pickles. Not thread-safe: while
     one thread is in such a call, those of others are refused.
@@ -78,22 +79,27 @@ class Grouped:
         like = self._like.copy()
         if unnamed:
             chunks = with_unnamed(like._streamed, unnamed, chunks, UPDATE)
+        known, rows = self._keys, None
         if like._now.nulls != "propagate":
-            kept = dict(null.without(like._layout, {**chunks, "by": by}, like._now.nulls, UPDATE, beside="by"))
-            by, chunks = kept.pop("by"), kept
+            kept, rows = null.selected(like._layout, chunks, like._now.nulls, UPDATE)
+            chunks = dict(kept)
         found = checks.chunk(like._layout, like._now, chunks, UPDATE)
         checks.some_integers(like, found)
         _learn(like, found)
         states = self._states.promoted(self._like, like, UPDATE)
-        codes = coded(by, found.sizes[like._layout.axis[0]])
+        codes = coded(by, found.sizes[like._layout.axis[0]] if rows is None else len(rows))
+        if rows is not None:
+            groups = in_order(codes)
+            known = known.extended(groups.keys, groups.order[groups.starts[:-1]])[0]
+            codes = codes.picked(np.flatnonzero(rows))
         with np.errstate(all="ignore"):
             quick = states.at_once(like, found, codes)
             if quick is not None:
-                keys, numbers = self._keys.extended(codes.keys_of(quick.present), quick.first)
+                keys, numbers = known.extended(codes.keys_of(quick.present), quick.first)
                 commit = states.updated_by(quick, like, found, codes, numbers, keys.count)
             else:
                 groups = in_order(codes)
-                keys, numbers = self._keys.extended(groups.keys, groups.order[groups.starts[:-1]])
+                keys, numbers = known.extended(groups.keys, groups.order[groups.starts[:-1]])
                 commit = states.updated(like, found, groups, numbers, keys.count)
         commit()
         self._like, self._keys, self._states = like, keys, states
@@ -154,16 +160,23 @@ class Grouped:
         order = self._keys.order() if sort else np.arange(self._keys.count)
         keys = as_array(self._keys.listed())[order]
         names = [o.name for o in wanted]
-        if self._keys.count:
+        held = self._states.held(self._keys.count)[order]
+        values: dict[str, np.ndarray] = {}
+        if held.any():
             with np.errstate(all="ignore"):
-                values = self._states.values(like, order, names)
-        else:
-            nothing = results.totals(like)
-            found = nothing if isinstance(nothing, dict) else {names[0]: nothing}
-            values = {name: np.zeros((0, *np.shape(found[name])), np.asarray(found[name]).dtype) for name in names}
+                values = self._states.values(like, order[held], names)
+        if not held.all() or not len(held):
+            values = _with_empty_groups(values, held, self._of_nothing(names))
         origin = like._now.origin or like._bound.origin
         restored = {name: origin.restore(x) for name, x in values.items()}
         return keys, next(iter(restored.values())) if len(self.form.spec.outputs) == 1 else restored
+
+    def _of_nothing(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """What the form gives for a group without an element."""
+        none, now = self._like.copy(), self._like._now
+        none._now = replace(now, nothing=now.dtypes or now.nothing)
+        found = results.totals(none)
+        return {name: np.asarray(x) for name, x in by_output(names, found).items()}
 
     def relabelled(self, labels: Sequence[Hashable]) -> Grouped:
         """The same groups under other keys: that of the number k is ``labels[k]``.
@@ -228,12 +241,27 @@ def _not_vectorised(like: Accumulator) -> str:
     return f"a body reads index({layout.axis[0]!r})" if layout.positional else ""
 
 
+def _with_empty_groups(
+    values: Mapping[str, np.ndarray], held: np.ndarray, nothing: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Results of all groups, of which those that are `held` have elements."""
+    found = {}
+    for name, empty in nothing.items():
+        full = values.get(name)
+        found[name] = np.empty((len(held), *empty.shape), empty.dtype if full is None else full.dtype)
+        found[name][~held] = empty
+        if full is not None:
+            found[name][held] = full
+    return found
+
+
 def _learn(like: Accumulator, found: Bound) -> None:
     """The lengths, dtypes and kind of arrays of a chunk, for those to come."""
     now, first = like._now, like._layout.axis[0]
     sizes = {**now.sizes, **{axis: n for axis, n in found.sizes.items() if axis != first}}
     if not found.sizes[first]:
-        like._now = replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found))
+        nothing = promote.joint(now.nothing, found.dtypes)
+        like._now = replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
         return
     origin, noted = now.origin or checks.origin_of(found), promote.beyond(now.beyond, found.arrays)
     like._now = replace(now, sizes=sizes, dtypes=found.dtypes, origin=origin, beyond=noted)

@@ -14,6 +14,7 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.numeric.array_origin import is_masked_array
+from redalg.numeric.encoded import decoded, is_wider
 from redalg.streaming.nulls import mask, taken
 from redalg.streaming.tapes.tape import Array
 
@@ -91,7 +92,7 @@ def _column(by: Any, where: str) -> Any:
     """An array of int64, float64 or text that NumPy can sort, else the keys in a sequence."""
     if isinstance(by, str | bytes) or not hasattr(by, "__len__") or isinstance(by, dict | set | frozenset):
         raise RedalgError(f"by={by!r}", where, "it is not a column of keys", "by=[...], one key for every row")
-    by = _with_none(by)
+    by = by.to_list() if is_wider(by) else _with_none(decoded(by))
     if not isinstance(by, Sequence):
         return _of_array(np.asarray(by), where)
     if len(by) and all(type(key) is int for key in by):

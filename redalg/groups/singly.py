@@ -34,6 +34,10 @@ class Singly:
     def nbytes(self) -> int:
         return sum(a.nbytes for a in self._all)
 
+    def held(self, groups: int) -> Array:
+        """Which of so many groups have elements."""
+        return np.array([k < len(self._all) and not _is_empty(self._all[k]) for k in range(groups)], bool)
+
     def _new(self, like: Accumulator) -> Accumulator:
         return Accumulator(self._form, self._bound, start=0 if like._layout.positional else None)
 
@@ -80,7 +84,8 @@ class Singly:
     def next_pass(self) -> None:
         after = [a.copy() for a in self._all]
         for a in after:
-            a.next_pass()
+            if not _is_empty(a):
+                a.next_pass()
         self._all = after
 
     def values(self, like: Accumulator, order: Array, names: Sequence[str]) -> dict[str, Array]:
@@ -89,3 +94,8 @@ class Singly:
         if not isinstance(found[0], dict):
             return {names[0]: np.stack([np.asarray(x) for x in found])}
         return {name: np.stack([np.asarray(x[name]) for x in found]) for name in names}
+
+
+def _is_empty(a: Accumulator) -> bool:
+    """Whether it has no element in any pass: all rows of its key were left out."""
+    return a._now.number == 0 and a._now.pieces.empty

@@ -56,6 +56,11 @@ class Store:
         arrays = (self.counts, *self.parts.values(), *self.low.values())
         return sum(x.nbytes for x in arrays) + sum(map(nbytes, self.apart.values()))
 
+    @property
+    def filled(self) -> Array:
+        """The groups that have elements."""
+        return np.flatnonzero(self.counts)
+
     # --- reading -------------------------------------------------------------------------------------------------
 
     def batches(self, engine: Engine, numbers: Array, flat: bool = False) -> Iterator[Part]:

@@ -48,6 +48,12 @@ class Vectorised:
     def nbytes(self) -> int:
         return self.store.nbytes
 
+    def held(self, groups: int) -> Array:
+        """Which of so many groups have elements."""
+        found = np.zeros(groups, bool)
+        found[: len(self.store)] = self.store.counts > 0
+        return found
+
     def promoted(self, before: Accumulator, after: Accumulator, where: str) -> Vectorised:
         """With the states of `before` in the dtypes of `after`; this one where these are the same."""
         if before._now.dtypes in (None, after._now.dtypes) or not len(self.store):
@@ -55,7 +61,7 @@ class Vectorised:
         source, target = _Reading(before), _Reading(after)
         conversion = Conversion(source.machine, target.machine, 0, target.params, where)
         twin = Vectorised()
-        for numbers, state in self.store.batches(source.engine, np.arange(len(self.store))):
+        for numbers, state in self.store.batches(source.engine, self.store.filled):
             found = conversion.state(state)
             if found.wide and len(numbers) > 1:  # what needs a larger range is held one by one
                 alone = [
@@ -118,7 +124,7 @@ class Vectorised:
         if not len(other.store):
             return lambda: None
         reading = _Reading(like)
-        theirs = other.store.batches(reading.engine, np.arange(len(other.store)), reading.flat)
+        theirs = other.store.batches(reading.engine, other.store.filled, reading.flat)
         return self._joined(reading, [Part(numbers[held], state) for held, state in theirs], count)
 
     def _joined(self, reading: _Reading, fresh: Sequence[Part], count: int) -> Commit:
@@ -128,7 +134,7 @@ class Vectorised:
 
     def values(self, like: Accumulator, order: Array, names: Sequence[str]) -> dict[str, Array]:
         """The outputs of these groups, in this order."""
-        reading, place = _Reading(like), np.empty(len(order), np.int64)
+        reading, place = _Reading(like), np.empty(int(order.max(initial=-1)) + 1, np.int64)
         place[order] = np.arange(len(order))
         outs: dict[str, Array] = {}
         for numbers, state in self.store.batches(reading.engine, order, reading.flat):

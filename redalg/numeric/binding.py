@@ -34,6 +34,7 @@ from redalg.numeric.array_origin import (
     to_numpy,
 )
 from redalg.numeric.dtypes import Flow, output_flows
+from redalg.numeric.encoded import decoded, element, refuse_wider
 from redalg.numeric.windows import windows
 
 if TYPE_CHECKING:
@@ -248,6 +249,9 @@ def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
         raise RedalgError(f"{decl} given as a nested tensor", where, why, "pad it, and read the lengths in the spec")
     if getattr(given, "is_sparse", False) is True or is_masked_array(given):
         raise RedalgError(f"{decl} given as {type(given).__name__}", where, "it is not a plain dense array", "fill it")
+    if type(given) is not np.ndarray:
+        given = decoded(given)
+        refuse_wider(decl, given, where)
     try:
         found = to_numpy(given)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
@@ -263,9 +267,10 @@ def check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
     kind = getattr(given, "type" if type(given).__module__.startswith("pyarrow") else "dtype", None)
     if found.dtype.kind != "f" or not str(kind).lower().startswith(("int", "uint")):
         return
-    largest = np.abs(found[~np.isnan(found)]).max(initial=0.0)
-    if largest >= 1 << 53:
-        why = f"with nulls it is converted to float64, and {int(largest)} is not below 2**53"
+    magnitudes = np.nan_to_num(np.abs(found), copy=False)
+    largest = int(np.argmax(magnitudes)) if magnitudes.size else 0
+    if magnitudes.size and magnitudes.flat[largest] >= 1 << 53:
+        why = f"with nulls it is converted to float64, and {abs(element(given, largest))} is not below 2**53"
         raise RedalgError(f"{decl} given as {kind}", where, why, "drop or fill the nulls first")
 
 

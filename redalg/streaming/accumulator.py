@@ -213,7 +213,7 @@ class Accumulator:
         sizes = _same(now.sizes, {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}})
         length, inner = found.sizes[axis[0]], self._layout.inner(sizes)
         if not length or not inner:
-            nothing = _joint(now.nothing, found.dtypes)
+            nothing = promote.joint(now.nothing, found.dtypes)
             return now.after(sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
         checks.some_integers(self, found)
         checks.aligned(now.span, inner)
@@ -252,7 +252,7 @@ class Accumulator:
         mine, theirs = self._now, other._now
         checks.mergeable(self, other)
         span = checks.joined_span(self._layout, mine, theirs)
-        sizes, dtypes = _same(mine.sizes, {**theirs.sizes, **mine.sizes}), _joint(mine.dtypes, theirs.dtypes)
+        sizes, dtypes = _same(mine.sizes, {**theirs.sizes, **mine.sizes}), promote.joint(mine.dtypes, theirs.dtypes)
         pieces = mine.pieces
         if not theirs.pieces.empty:
             assert dtypes is not None
@@ -261,7 +261,7 @@ class Accumulator:
             with np.errstate(all="ignore"):
                 pieces = one.joined(engine, two, mine.span, theirs.span)
         origin, noted = mine.origin or theirs.origin, promote.farthest(mine.beyond, theirs.beyond)
-        names, nothing = ids.joined(mine.ids, theirs.ids), _joint(mine.nothing, theirs.nothing)
+        names, nothing = ids.joined(mine.ids, theirs.ids), promote.joint(mine.nothing, theirs.nothing)
         whole = mine.after(pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
         self._put(mine, self._readable(whole.after(ids=names, nothing=nothing)), checks.MERGE)
         return self
@@ -508,13 +508,6 @@ def _in_own(found: Bound, names: Sequence[str], arrays: Sequence[Any]) -> bool:
     """Whether a chunk is taken in as it is given: its dtypes are those of the stream, and it is not read in windows."""
     pairs = [(n, x) for n, x in zip(names, arrays, strict=True) if isinstance(x, np.ndarray)]
     return all(found.dtypes[n] == x.dtype and np.shape(found.arrays[n]) == x.shape for n, x in pairs)
-
-
-def _joint(mine: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The dtypes of two streams together."""
-    if mine is None or theirs is None or mine == theirs:
-        return mine or theirs
-    return promote.common(mine, theirs)
 
 
 def _same(known: Any, found: Any) -> Any:

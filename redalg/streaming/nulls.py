@@ -14,6 +14,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.operators import Position, TopK
 from redalg.numeric.array_origin import is_masked_array, to_numpy
+from redalg.numeric.encoded import decoded
 from redalg.streaming.snapshot import Layout
 from redalg.streaming.tapes.tape import Array
 
@@ -42,29 +43,30 @@ def checked(layout: Layout, policy: Any, placed: bool, where: str) -> str:
     return policy
 
 
-def without(
-    layout: Layout, chunks: Mapping[str, Any], policy: str, where: str, beside: str | None = None
-) -> Mapping[str, Any]:
-    """The chunks without the elements of the stream that are null in any tensor. Raises: RedalgError by "error".
+def without(layout: Layout, chunks: Mapping[str, Any], policy: str, where: str) -> Mapping[str, Any]:
+    """The chunks without the elements of the stream that are null in any tensor. Raises: RedalgError by "error"."""
+    return selected(layout, chunks, policy, where)[0]
 
-    `beside`: the name of a column, such as that of keys, that loses the same elements; its own nulls are values.
-    """
+
+def selected(
+    layout: Layout, chunks: Mapping[str, Any], policy: str, where: str
+) -> tuple[Mapping[str, Any], Array | None]:
+    """The same, and which elements these are; None: all of them."""
     at = {name: d.axes.index(layout.axis[0]) for d in layout.streamed for name in (d.array or d.name, d.name)}
+    chunks = {name: decoded(x) if name in at else x for name, x in chunks.items()}
     missing = _missing(chunks, at)
     if len({len(rows) for rows in missing.values()}) > 1:
-        return chunks  # lengths are refused next
+        return chunks, None  # lengths are refused next
     for name, rows in missing.items():
         if policy == "error" and rows.any():
             why = f"{int(rows.sum())} of its elements are null, the first at {int(np.argmax(rows))} of this chunk"
             raise RedalgError(f"a chunk of {name}", where, why, 'fill them, or form.accumulator(nulls="skip")')
     if not missing:
-        return chunks
+        return chunks, None
     rows = np.logical_or.reduce(list(missing.values()))
     kept = np.flatnonzero(~rows) if rows.any() else None
-    found = {name: _taken(x, at.get(name), kept, len(rows)) for name, x in chunks.items() if name != beside}
-    if beside is not None:
-        found[beside] = chunks[beside] if kept is None else _keys_taken(chunks[beside], kept, len(rows))
-    return found
+    found = {name: _taken(x, at.get(name), kept, len(rows)) for name, x in chunks.items()}
+    return found, None if kept is None else ~rows
 
 
 def _missing(chunks: Mapping[str, Any], at: Mapping[str, int]) -> dict[str, Array]:
@@ -144,15 +146,6 @@ def _taken(x: Any, at: int | None, kept: Array | None, length: int) -> Any:
     if library == "pyarrow":
         return x.take(kept)
     return x[(slice(None),) * at + (kept,)]
-
-
-def _keys_taken(keys: Any, kept: Array, length: int) -> Any:
-    """The keys of rows that are kept, with their own nulls."""
-    if _library(keys) == "pandas" and len(keys) == length:
-        return keys.iloc[kept] if hasattr(keys, "iloc") else keys.take(kept)
-    if is_masked_array(keys) and keys.shape == (length,):
-        return keys[kept]
-    return _taken(keys, 0, kept, length)
 
 
 def taken(column: Any, kept: Array) -> Any:

@@ -33,6 +33,13 @@ Dtypes = Mapping[str, Any]
 # --- dtypes ----------------------------------------------------------------------------------------------------------
 
 
+def joint(mine: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The dtypes of two streams together; None of what has none."""
+    if mine is None or theirs is None or mine == theirs:
+        return mine or theirs
+    return common(mine, theirs)
+
+
 def common(before: Dtypes, found: Dtypes) -> dict[str, Any]:
     """The result type of every tensor; where nothing differs, what was known before.
 

@@ -306,8 +306,7 @@ def test_null_keys_leave_the_others_their_digits(kind: str, keys: list[Any], ski
     groups.update(by=by, x=values)
     expected: dict[Any, float] = {}
     for key, value, left_out in zip(keys, values.data.tolist(), np.ma.getmaskarray(values), strict=True):
-        if not left_out:
-            expected[key] = expected.get(key, 0.0) + value
+        expected[key] = expected.get(key, 0.0) + (0.0 if left_out else value)
     found, sums = groups.result()
     assert dict(zip(found.tolist(), sums.tolist(), strict=True)) == expected
 

@@ -110,6 +110,7 @@ KEYS: dict[str, tuple[Any, list[Any]]] = {
     "unsigned": (pa.uint64(), [(1 << 64) - 1, (1 << 63) - 1, 0]),
     "bool": (pa.bool_(), [True, False, None]),
     "encoded": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None]),
+    "views": (pa.string_view(), ["a", "", "A", None]),
 }
 
 
