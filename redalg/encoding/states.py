@@ -476,9 +476,12 @@ _EXPORTED = {"b": "b", "i": "iOf", "f": "f", "c": "c"}  # of kinds that tapes kn
 
 # What a part may be held in beside its own dtype: integers without bounds, what NumPy made of a longer constant, and
 # places of conditions among integers.
-_LONGER = {"f": (np.dtype(np.float64),), "F": (np.dtype(np.complex128),), "?": (np.dtype(np.int64),)} | dict.fromkeys(
-    "lq", (np.dtype(object),)
-)
+_LONGER = {
+    "f": (np.dtype(np.float64),),
+    "F": (np.dtype(np.complex128),),
+    "d": (np.dtype(np.longdouble),),
+    "?": (np.dtype(np.int64),),
+} | dict.fromkeys("lq", (np.dtype(object),))
 
 
 def part_axes(program: Program) -> dict[str, tuple[str, ...]]:

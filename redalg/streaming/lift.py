@@ -124,7 +124,8 @@ class Engine:
             except Overflow:
                 pass
         repeated()
-        merged = self._combined(self.wide, widen(a), widen(b), careful=False)
+        real = self.wide.real
+        merged = self._combined(self.wide, widen(a, real), widen(b, real), careful=False)
         return narrow(replace(merged, kept=a.kept or b.kept), self.program.real)
 
     # --- lift ----------------------------------------------------------------------------------------------------

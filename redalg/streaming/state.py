@@ -104,10 +104,18 @@ def repeated() -> None:
         found.append(True)
 
 
-def widen(s: State) -> State:
+def widen(s: State, real: Any = None) -> State:
+    """The state in the next longer floats; those that are as long as `real` already (of float32 beside a count) stay."""
     if s.wide:
         return s
-    return s.map(lambda x: x.astype(WIDER.get(x.dtype.char, x.dtype)), wide=True)
+    longest = np.inf if real is None else np.dtype(real).itemsize
+
+    def longer(x: Array) -> Array:
+        if x.dtype.itemsize >= (2 if x.dtype.kind == "c" else 1) * longest:
+            return x
+        return x.astype(WIDER.get(x.dtype.char, x.dtype))
+
+    return s.map(longer, wide=True)
 
 
 def in_range(state: State, own: Own, wide: Callable[[], Own | None], compute: Callable[[Own, State], Found]) -> Found:
