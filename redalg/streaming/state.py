@@ -105,7 +105,7 @@ def repeated() -> None:
 
 
 def widen(s: State, real: Any = None) -> State:
-    """The state in the next longer floats; those that are as long as `real` already (of float32 beside a count) stay."""
+    """The state in the next longer floats; those as long as `real` already (of float32 beside a count) stay."""
     if s.wide:
         return s
     longest = np.inf if real is None else np.dtype(real).itemsize
