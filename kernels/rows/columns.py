@@ -417,7 +417,7 @@ class ColumnRows:
                 with each_column(self.out):
                     self.out(f"{local(part.name)}[m] = {value}")
             else:
-                self.out(f"{local(part.name)} = {self.kernel.group.identity(part)}")
+                self.kernel.group.start(part)
 
     def _commit(self, parts: Iterable[Part], end: str) -> None:
         for part in parts:
@@ -426,6 +426,9 @@ class ColumnRows:
                     self.out(f"{local(part.name)}[m] = {local(part.name + end)}[m]")
             elif not part.top:
                 self.out(f"{local(part.name)} = {local(part.name + end)}")
+            elif end == "_b":  # what elements were put into; combined, a list is the one that it was
+                with self.out.block(f"for i in range({part.top}):"):
+                    self.out(f"{local(part.name)}[i] = {local(part.name + end)}[i]")
 
     def exports(self, p: Pass) -> None:
         self.printer.scope = self.kernel.row

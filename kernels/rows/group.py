@@ -339,16 +339,19 @@ class Group:
 
     def declare(self, p: Pass, counted: bool) -> None:
         """The state of no element."""
-        out = self.kernel.out
         for part in p.parts:
-            value = self.identity(part)
-            if part.top:
-                out(f"{local(part.name)} = cuda.local.array({part.top}, {self.dtype(part)})")
-                with out.block(f"for i in range({part.top}):"):
-                    out(f"{local(part.name)}[i] = {value}")
-            else:
-                out(f"{local(part.name)} = {value}")
-        out(*(["n = i64(0)"] if counted else []))
+            self.start(part)
+        self.kernel.out(*(["n = i64(0)"] if counted else []))
+
+    def start(self, part: Part) -> None:
+        """A part of the state of no element."""
+        out, value = self.kernel.out, self.identity(part)
+        if part.top:
+            out(f"{local(part.name)} = cuda.local.array({part.top}, {self.dtype(part)})")
+            with out.block(f"for i in range({part.top}):"):
+                out(f"{local(part.name)}[i] = {value}")
+        else:
+            out(f"{local(part.name)} = {value}")
 
     def identity(self, part: Part) -> str:
         if part.kind == "i" and (part.identity == -1 and part.top or self._is_position(part)):
