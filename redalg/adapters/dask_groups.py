@@ -17,6 +17,7 @@ from redalg.adapters.operands import own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.grouped import Grouped
+from redalg.groups.keys import plain
 
 WHERE = "form.dask"
 Partial = tuple[frozenset[int], Grouped]
@@ -142,7 +143,8 @@ def _of_arrays(form: Form, arrays: Mapping[str, Any], by: Any, nulls: str, every
     bound = {n: x for n, x in arrays.items() if axis not in axes[n]}
     streamed = {n: da.asarray(x) for n, x in arrays.items() if axis in axes[n]}
     at = {n: axes[n].index(axis) for n in streamed}
-    keys = da.asarray(by)
+    # whole: objects have no size to cut them by
+    keys = da.asarray(by) if hasattr(by, "dask") else da.from_array(np.asarray(plain(by)), chunks=-1)
     if keys.ndim != 1:
         raise RedalgError(
             f"by of {keys.ndim} axes", WHERE, "keys are a column", f"one key for each element of {axis!r}"

@@ -103,7 +103,7 @@ def _column(columns: Columns, frame: Any, tensor: str, column: Any, rows: np.nda
     if getattr(frame, "ndim", 0) == 1:
         columns.sole()
         return rows_of(frame, rows)
-    if not hasattr(frame, "columns"):
+    if not hasattr(getattr(frame, "columns", None), "get_loc"):  # columns of other libraries are lists
         raise _no_frame(frame)
     wanted = column if isinstance(column, list) else [column]
     missing = [c for c in wanted if c not in frame.columns]

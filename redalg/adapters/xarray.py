@@ -6,7 +6,7 @@ Arrays in Dask's blocks give lazy results (`redalg.adapters.dask`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,10 @@ class _Call:
         bound = {n: np.asarray(x) for n, x in self.arrays.items() if axis not in axes[n]}
         streamed = {n: x for n, x in self.arrays.items() if axis in axes[n]}
         at = {n: axes[n].index(axis) for n in streamed}
+        passes = len(self.form.plan.passes)
+        if self.lazy and passes != 1:
+            why = f"its plan reads the data {passes} times, and states by label are made in one reading"
+            raise RedalgError("groups of this form over blocks", WHERE, why, "a form of one pass, or x.compute()")
         if self.lazy:
             return _lazy_groups(self.form, bound, streamed, at, codes, groups)
         return group_results(group_part(self.form, bound, codes, streamed))
@@ -141,7 +145,10 @@ class _Call:
 
 def group_part(form: Form, bound: Mapping[str, Any], codes: Any, chunks: Mapping[str, Any]) -> Grouped:
     found = form.grouped(**bound)
-    found.update(by=codes, **chunks)
+    for number in range(len(form.plan.passes)):
+        if number:
+            found.next_pass()
+        found.update(by=codes, **chunks)
     return found
 
 
@@ -201,8 +208,20 @@ def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, Any])
         _check_dimensions(name, x, wanted[name])
     form, dims, wanted = _mapped(form, dims, wanted, labelled)
     data = {n: x.transpose(*wanted[n]).data for n, x in labelled.items()}
-    coords = {k: c for x in labelled.values() for k, c in x.coords.items()}
-    return _Call(xr, form, dims, {**arrays, **data}, coords)
+    return _Call(xr, form, dims, {**arrays, **data}, _coords(labelled.values()))
+
+
+def _coords(arrays: Iterable[Any]) -> dict[Any, Any]:
+    """The coordinates of all arrays, as in xarray's arithmetic: of dimensions, and others where they do not differ."""
+    found: dict[Any, Any] = {}
+    differ = set()
+    for name, c in (item for x in arrays for item in x.coords.items()):
+        held = found.setdefault(name, c)
+        if c.dims == (name,):
+            found[name] = c
+        elif held.dims != (name,) and not c.variable.identical(held.variable):
+            differ.add(name)
+    return {name: c for name, c in found.items() if name not in differ or c.dims == (name,)}
 
 
 def _check_dimensions(name: str, x: Any, wanted: Sequence[Any]) -> None:

@@ -92,7 +92,7 @@ def _column(by: Any, where: str) -> Any:
     """An array of int64, float64 or text that NumPy can sort, else the keys in a sequence."""
     if isinstance(by, str | bytes) or not hasattr(by, "__len__") or isinstance(by, dict | set | frozenset):
         raise RedalgError(f"by={by!r}", where, "it is not a column of keys", "by=[...], one key for every row")
-    by = by.to_list() if is_wider(by) else _with_none(decoded(by))
+    by = plain(by)
     if not isinstance(by, Sequence):
         return _of_array(np.asarray(by), where)
     if len(by) and all(type(key) is int for key in by):
@@ -101,6 +101,11 @@ def _column(by: Any, where: str) -> Any:
         except OverflowError:
             pass
     return by
+
+
+def plain(by: Any) -> Any:
+    """A column of keys without codes or runs, its nulls None where NumPy would have no integers beside them."""
+    return by.to_list() if is_wider(by) else _with_none(decoded(by))
 
 
 def _with_none(by: Any) -> Any:

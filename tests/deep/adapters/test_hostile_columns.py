@@ -267,10 +267,12 @@ def test_columns_by_place_are_those_of_the_spec_in_its_order_and_no_more(engine:
 
 
 @pytest.mark.parametrize("by", [None, "k"])
-@pytest.mark.parametrize("source", [{"x": [1.0]}, None, 3, np.ones((2, 2)), "resampler"])
+@pytest.mark.parametrize("source", [{"x": [1.0]}, None, 3, np.ones((2, 2)), "resampler", "polars"])
 def test_what_is_no_frame_of_pandas_is_refused(source: Any, by: str | None) -> None:
     pd = pytest.importorskip("pandas")
-    if isinstance(source, str):
+    if isinstance(source, str) and source == "polars":
+        source = _polars(pa.table({"x": [1.0, 2.0], "k": [1, 2]}))
+    elif isinstance(source, str):
         source = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.date_range("2026", periods=2)).resample("D")
     with pytest.raises(ra.RedalgError) as caught:
         form_of_text(SUM).pandas(source, x="x", by=by)

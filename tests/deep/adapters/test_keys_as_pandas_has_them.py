@@ -128,3 +128,25 @@ def test_few_rows_of_polars_have_keys_that_are_nan(lazy: bool, keys: list[Any]) 
         label = str(key if key is None else key + 0.0)
         expected[label] = expected.get(label, 0.0) + k + 1
     assert {str(k if k is None else k + 0.0): v for k, v in found.rows()} == expected
+
+
+@pytest.mark.parametrize("kind", ["objects", "list", "text", "categories", "nullable", "Arrow's"])
+@given(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=5))
+def test_keys_of_dasks_arrays_are_columns_of_any_library(kind: str, keys: list[Any]) -> None:
+    da = pytest.importorskip("dask.array")
+    codes = [None if k is None else 1 + (k == "b") for k in keys]
+    by: Any = {
+        "objects": lambda: np.array(keys, object),
+        "list": lambda: keys,
+        "text": lambda: pd.Series(keys),
+        "categories": lambda: pd.Series(pd.Categorical(keys, categories=["b", "a"])),
+        "nullable": lambda: pd.Series(codes, dtype="Int64"),
+        "Arrow's": lambda: pa.array(codes, pa.int64()),
+    }[kind]()
+    x = da.from_array(np.arange(1.0, len(keys) + 1), chunks=2)
+    found, sums = (part.compute(scheduler="sync") for part in form_of_text(TOTAL).dask(x=x, by=by))
+    expected: dict[Any, float] = {}
+    for key, value in zip(codes if kind in ("nullable", "Arrow's") else keys, range(1, len(keys) + 1), strict=True):
+        expected[key] = expected.get(key, 0.0) + value
+    plain = [None if key is None or key != key else key for key in found.tolist()]
+    assert dict(zip(plain, sums.tolist(), strict=True)) == expected

@@ -151,3 +151,32 @@ def test_dimensions_and_labels_of_any_kind() -> None:
     with pytest.raises(ra.RedalgError, match="no order"):
         form.xarray(x, by=np.array(["a", None, "a"], object))
     assert form.xarray(x, by=[1.0, np.nan, np.nan]).values.tolist() == [0.0, 0.25]
+
+
+COORDINATES = st.dictionaries(st.sampled_from(["lat", "station", "height", "run"]), st.integers(0, 1), max_size=3)
+
+
+@examples(25)
+@given(COORDINATES, COORDINATES, st.booleans())
+def test_coordinates_are_those_of_xarrays_own_arithmetic(first: Any, second: Any, swapped: bool) -> None:
+    """A vector cut out of an array carries where it was cut as a coordinate without a dimension."""
+    x = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("lat", "j"), coords={"lat": [10, 20], "j": [0, 1, 2]})
+    x = x.assign_coords({k: v for k, v in first.items() if k != "lat"})
+    w = xr.DataArray([1.0, 2.0, 4.0], dims="j", coords={"j": [0, 1, 2]}).assign_coords(second)
+    given_arrays = {"w": w, "x": x} if swapped else {"x": x, "w": w}
+    found = form_of_text("return y = sum[j](x[lat,j]*w[j])").xarray(**given_arrays)
+    own = (x * w.drop_vars("lat", errors="ignore")).sum("j")
+    xr.testing.assert_identical(found.rename(None), own)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=6, max_size=6))
+def test_groups_of_a_form_of_two_passes_and_over_blocks(labels: list[str]) -> None:
+    pytest.importorskip("dask.array")
+    form = form_of_text("u = mean[time](x[time]); return y = mean[time](abs(x[time] - u))", max_passes=2)
+    x = xr.DataArray(np.arange(6.0) ** 2, dims="time")
+    found = form.xarray(x, by=labels)
+    for label in set(labels):
+        part = x.values[np.array(labels) == label]
+        np.testing.assert_allclose(found.sel(group=label), np.abs(part - part.mean()).mean())
+    with pytest.raises(ra.RedalgError, match="over blocks"):
+        form.xarray(x.chunk(time=2), by=labels)
