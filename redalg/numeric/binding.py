@@ -34,7 +34,7 @@ from redalg.numeric.array_origin import (
     to_numpy,
 )
 from redalg.numeric.dtypes import Flow, output_flows
-from redalg.numeric.encoded import decoded, element, refuse_wider
+from redalg.numeric.encoded import columns_of, decoded, element, refuse_wider
 from redalg.numeric.windows import windows
 
 if TYPE_CHECKING:
@@ -261,17 +261,21 @@ def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
 
 
 def check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
-    """Raises: RedalgError where nulls made floats of integers that float64, which Polars and Arrow give, rounds."""
+    """Raises: RedalgError where nulls or other columns made floats of integers that float64 rounds."""
     if found is given:  # NumPy's own
         return
+    for k, column in enumerate(columns_of(given) or () if found.ndim == 2 else ()):
+        check_digits(decl, column, found[:, k], where)
     kind = getattr(given, "type" if type(given).__module__.startswith("pyarrow") else "dtype", None)
     if found.dtype.kind != "f" or not str(kind).lower().startswith(("int", "uint")):
         return
     magnitudes = np.nan_to_num(np.abs(found), copy=False)
     largest = int(np.argmax(magnitudes)) if magnitudes.size else 0
     if magnitudes.size and magnitudes.flat[largest] >= 1 << 53:
-        why = f"with nulls it is converted to float64, and {abs(element(given, largest))} is not below 2**53"
-        raise RedalgError(f"{decl} given as {kind}", where, why, "drop or fill the nulls first")
+        why = (
+            f"beside nulls or floats it is converted to float64, and {abs(element(given, largest))} is not below 2**53"
+        )
+        raise RedalgError(f"{decl} given as {kind}", where, why, "drop or fill the nulls, or convert it yourself")
 
 
 _PYTHON_KINDS = {int: "i", float: "f", complex: "c"}

@@ -28,19 +28,32 @@ def decoded(column: Any) -> Any:
     library = type(column).__module__.partition(".")[0]
     if library == "pyarrow" and hasattr(column, "type"):
         return _of_arrow(column)
+    if library == "pyarrow" and any(str(c.type).startswith(ENCODED) for c in columns_of(column) or ()):
+        return type(column).from_arrays([_of_arrow(c) for c in column.columns], names=column.schema.names)
     if library == "pandas" and getattr(column, "ndim", 0) == 1 and hasattr(column, "dtype"):
         return _of_pandas(column)
     return column
 
 
+def columns_of(frame: Any) -> list[Any] | None:
+    """The columns of a frame that stands for a matrix; None of what is no frame of pandas, Polars or Arrow."""
+    library = type(frame).__module__.partition(".")[0]
+    if library == "pandas" and getattr(frame, "ndim", 0) == 2:
+        return [frame.iloc[:, k] for k in range(frame.shape[1])]
+    if library == "polars" and hasattr(frame, "get_columns"):
+        return list(frame.get_columns())
+    return list(frame.columns) if library == "pyarrow" and hasattr(frame, "schema") else None
+
+
 def is_wider(column: Any) -> bool:
     """Whether it holds integers of 128 bits, which NumPy has no dtype for (Polars)."""
-    return type(column).__module__.startswith("polars") and str(column.dtype) in ("Int128", "UInt128")
+    return type(column).__module__.startswith("polars") and str(getattr(column, "dtype", "")) in ("Int128", "UInt128")
 
 
-def refuse_wider(what: object, column: Any, where: str) -> None:
+def refuse_wider(what: object, given: Any, where: str) -> None:
     """Raises: RedalgError for integers of 128 bits."""
-    if is_wider(column):
+    column = next(filter(is_wider, columns_of(given) or [given]), None)
+    if column is not None:
         why, fix = f"integers are computed in int64, and it holds {column.dtype}", "column.cast(pl.Int64)"
         raise RedalgError(f"{what} with dtype {column.dtype}", where, why, fix)
 

@@ -14,7 +14,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.operators import Position, TopK
 from redalg.numeric.array_origin import is_masked_array, to_numpy
-from redalg.numeric.encoded import decoded
+from redalg.numeric.encoded import columns_of, decoded
 from redalg.streaming.snapshot import Layout
 from redalg.streaming.tapes.tape import Array
 
@@ -91,7 +91,9 @@ def mask(x: Any) -> Array | None:
         return np.asarray(x.isna(), bool)
     if _library(x) in ("polars", "pyarrow") and hasattr(x, "is_null"):
         return np.asarray(x.is_null(), bool)
-    return None
+    columns = columns_of(x)
+    masks = [] if columns is None else [m for m in map(mask, columns) if m is not None]
+    return np.stack(masks, axis=1) if masks else None
 
 
 def filled(x: Any) -> Array:
@@ -142,7 +144,7 @@ def _taken(x: Any, at: int | None, kept: Array | None, length: int) -> Any:
     if kept is None:
         return x
     if library == "polars":
-        return x.gather(kept)
+        return x[kept]
     if library == "pyarrow":
         return x.take(kept)
     return x[(slice(None),) * at + (kept,)]

@@ -92,3 +92,43 @@ def test_keys_are_the_elements(kind: str, values: list[Any], cut: int) -> None:
     for k, v in enumerate(values):
         expected[v] = expected.get(v, 0.0) + k + 1
     assert dict(zip((None if k != k else k for k in keys.tolist()), found, strict=True)) == expected
+
+
+def _frame(library: str, columns: list[list[Any]], cut: int) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    if library == "polars":
+        return pytest.importorskip("polars").DataFrame({f"{k}": c for k, c in enumerate(columns)}, schema=["0", "1"])
+    arrays = [pa.array(c, pa.int64()) for c in columns]
+    whole = pa.table(arrays, names=["0", "1"])
+    if library == "encoded":
+        pieces = [_pieces(c, cut, lambda pa, p: pa.array(p, pa.int64()).dictionary_encode()) for c in columns]
+        return pa.table(pieces, names=["0", "1"])
+    return pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
+
+
+@pytest.mark.parametrize("library", ["polars", "arrow", "encoded"])
+@given(
+    st.lists(st.tuples(*[st.sampled_from([None, LARGE, 3, 5, 0])] * 2), min_size=1, max_size=5),
+    st.integers(0, 5),
+    st.sampled_from(["propagate", "skip", "error"]),
+)
+def test_frames_that_stand_for_matrices(library: str, rows: list[Any], cut: int, nulls: str) -> None:
+    columns = [list(c) for c in zip(*rows, strict=True)]
+    kept = [row for row in rows if None not in row]
+    acc = form_of_text("return total = sum[j](x[j,a])").accumulator(nulls=nulls)
+    missing = len(kept) < len(rows)
+    mixed = any(LARGE in c for c in columns) and missing
+    try:
+        acc.update(x=_frame(library, columns, min(cut, len(rows))))
+    except ra.RedalgError as error:
+        assert nulls == "error" and missing or nulls == "propagate" and mixed or _typeless(rows), error
+        return
+    if missing and nulls == "propagate":
+        assert np.isnan(np.asarray(acc.result(), float)).any()
+    else:
+        assert [int(v) for v in acc.result()] == [sum(row[k] for row in kept) for k in range(2)]
+
+
+def _typeless(rows: list[Any]) -> bool:
+    """Whether a column has nulls alone, which says nothing of numbers."""
+    return any(all(v is None for v in c) for c in zip(*rows, strict=True))
