@@ -32,6 +32,7 @@ from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.form import Form
 from redalg.graph.node import walk
 from redalg.graph.plan import Plan
+from redalg.language.settled import as_evaluated
 from redalg.language.spec import Spec
 from redalg.laws.check import is_exact
 from redalg.laws.infinities import (
@@ -84,17 +85,19 @@ def derive_incremental(
     >>> sorted(form.combine)
     ['max_x', 'n', 'sum_exp']
     """
-    with allowance(VERDICT, "steps for one verdict"), _held(spec):
-        planner = Planner(spec, axis, max_passes, assume, dump_after)
+    evaluated = as_evaluated(spec)
+    with allowance(VERDICT, "steps for one verdict"), _held(evaluated):
+        planner = Planner(evaluated, axis, max_passes, assume, dump_after)
 
         def planned(guards: Mapping[str, Level]) -> Plan:
             found = planner(guards)
             if isinstance(found, Obstacle):
-                refuse(spec, found)
+                refuse(evaluated, found)
             return found
 
         try:
-            return _guarded(spec, planned)
+            form = _guarded(evaluated, planned)
+            return form if evaluated is spec else replace(form, spec=spec)
         except NotDecomposable as refusal:
             raise _needed(refusal) from None
 

@@ -23,6 +23,7 @@ from redalg.graph.node import UNARY, Node, leaves, state, substitute, walk
 from redalg.graph.operators import Custom, Position, Quantifier, TopK
 from redalg.graph.plan import Obligation, PassPlan, Plan, Slot, nodes_of
 from redalg.groups.grouped import Grouped
+from redalg.language.settled import as_evaluated
 from redalg.language.sympy_bridge import to_sympy
 from redalg.laws.laws import obligations
 from redalg.run import Run
@@ -184,7 +185,7 @@ class Form(Shown):
         >>> sorted({law.name for law in form.obligations})
         ['O1', 'O2', 'O3', 'O4', 'O5', 'O6', 'O8']
         """
-        return obligations(self.plan, self.spec)
+        return obligations(self.plan, as_evaluated(self.spec))
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -201,7 +202,7 @@ class Form(Shown):
             why = f"its moves hold where {', '.join(gone)} vanish, which a certificate has no words for"
             fix = "take the certificate of the form this one is the lean form of"
             raise RedalgError("the certificate of a lean form", "form.certificate", why, fix)
-        return _hooks.certificate(self.spec, self.plan)
+        return _hooks.certificate(as_evaluated(self.spec), self.plan)
 
     @cached_property
     def lean(self) -> Form | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from redalg.proofs.document.functions import FUNCTIONS
 from redalg.proofs.document.terms import Term, Terms
@@ -13,7 +14,7 @@ def conditions(t: Terms, n: Term) -> Iterator[Term]:
     zero, one = t.const(0), t.const(1)
     if n.op == "pow" and n.args[1].op == "const":
         e = n.args[1].attr
-        if e < 0:
+        if e < 0 and not is_never_zero(n.args[0]):
             yield t("ne", n.args[0], zero)
         if e.denominator != 1:  # a cube root of a negative number is no number here either
             yield t("le", zero, n.args[0])
@@ -59,3 +60,35 @@ def whole(t: Term) -> bool:
     if t.op in ("add", "mul") or t.op == "reduce" and t.attr.kind == "sum":
         return all(map(whole, t.args))
     return t.op == "size"
+
+
+def is_never_zero(t: Term) -> bool:
+    """Whether a term is 1, 1 + b or 1 - b where b is 0, and else b."""
+    if t.op != "where" or t.args[0].op != "eq":
+        return False
+    sides, then, own = t.args[0].args, _linear(t.args[1]), t.args[2]
+    if own not in sides or all(a.op != "const" or a.attr for a in sides):
+        return False
+    then[()] = then.get((), 0) - 1
+    return any(_whole(then) == _whole(_linear(own, c)) for c in (0, 1, -1))
+
+
+def _linear(root: Term, coefficient: int = 1) -> dict[tuple[Term, ...], Fraction | int]:
+    """A sum as its terms, each as the factors of a coefficient; those of the constant are none."""
+    found: dict[tuple[Term, ...], Fraction | int] = {}
+    stack: list[tuple[Term, Fraction | int]] = [(root, coefficient)]
+    while stack:
+        t, c = stack.pop()
+        factors = t.args if t.op == "mul" else (t,)
+        number, rest = (factors[0].attr, factors[1:]) if factors[0].op == "const" else (1, factors)
+        if len(rest) == 1 and rest[0].op in ("add", "mul") and rest[0] is not t:
+            stack.append((rest[0], c * number))
+        elif t.op == "add":
+            stack += [(a, c) for a in t.args]
+        else:
+            found[rest] = found.get(rest, 0) + c * number
+    return found
+
+
+def _whole(terms: dict[tuple[Term, ...], Fraction | int]) -> dict[tuple[Term, ...], Fraction | int]:
+    return {k: v for k, v in terms.items() if v}

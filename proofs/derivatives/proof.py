@@ -18,6 +18,7 @@ from redalg.proofs.checker.check import DOUBTS, Finding, Judge, Report, doubted,
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.derivatives.claims import FULL_LISTS, REVERSE, Claims, check_claims, refused
 from redalg.proofs.derivatives.domains import needed
+from redalg.proofs.derivatives.factors import evaluated
 from redalg.proofs.derivatives.rebuilding import ALWAYS, Parts, Rebuilt
 from redalg.proofs.derivatives.rows import Rows
 from redalg.proofs.document.document import Document, Obligation
@@ -206,7 +207,7 @@ class Proof:
     def _canonical(self, root: Term) -> Term:
         root = self._with_axes(self.t.substitute(root, self.named))
         shares = {n: share for n in walk(root) for share in [self._share(n)] if share is not None}
-        return self.t.substitute(root, shares)
+        return evaluated(self.t, self.t.substitute(root, shares))
 
     # --- axes along which one array is read ---
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from redalg.proofs.checker.partial import is_never_zero
 from redalg.proofs.document.functions import FUNCTIONS, evaluated
 from redalg.proofs.document.terms import Term, Terms
 
@@ -118,16 +119,25 @@ class Slopes:
         return at
 
     def others(self, n: Term) -> Term:
-        """The product of the other elements: by division where this one is not 0, and written out where it is. Where
-        one more is 0, that one is the sum of all that are, less this one: it is 0, and its derivative is not."""
+        """The product of the other elements: by division where this one is not 0, and written out where it is.
+
+        Where m others are 0, their product is the m-th coefficient of Π (1 + c·b) over them, a polynomial in c: for
+        m = 1 half the difference of its values at 1 and -1, for m = 2 half their sum, less the value at 0. Such factors
+        are not 0, and a product of all but one is that of all over this one. Three derivatives are those of the product
+        itself, however many factors are 0.
+        """
         t, body, axes = self.t, n.args[0], n.attr.axes
+        if is_never_zero(body):
+            return t.div(n, body)
         zero = t("eq", body, self.zero)
         zeros = t.reduce("sum", axes, self.indicator(zero))
-        nothing = t.reduce("sum", axes, t("where", zero, body, self.zero))
-        nonzero = t.reduce("prod", axes, t("where", zero, self.one, body))
-        other = t.mul(nonzero, t.add(nothing, t.mul(t.const(-1), body)))
-        two = t("where", t("eq", zeros, t.const(2)), other, self.zero)
-        alone = t("where", t("eq", zeros, self.one), nonzero, two)
+        factors = [t("where", zero, t.add(self.one, t.mul(t.const(c), body)), body) for c in (1, -1)]
+        plus, minus = (t.mul(t.const(Fraction(1, 2)), t.div(t.reduce("prod", axes, f), f)) for f in factors)
+        none = t.reduce("prod", axes, t("where", zero, self.one, body))
+        back = t.mul(t.const(-1), minus), t.mul(t.const(-1), none)
+        alone = self.zero
+        for count, value in ((3, t.add(plus, minus, back[1])), (2, t.add(plus, back[0])), (1, none)):
+            alone = t("where", t("eq", zeros, t.const(count)), value, alone)
         return t("where", zero, alone, t.div(n, body))
 
 

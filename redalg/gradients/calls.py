@@ -32,6 +32,7 @@ from redalg.gradients.tangent import tangents
 from redalg.graph import node as g
 from redalg.graph.masked import masked_row
 from redalg.graph.node import Decl, Node
+from redalg.graph.nonzero import settled
 from redalg.joint import Joint, derived, part_of
 from redalg.language.spec import Spec, lengths_beside
 from redalg.laws.laws import InternalError
@@ -210,7 +211,15 @@ class Vjp(_Derivative):
         return found
 
     def _reading(self, root: Node, beside: Set[Node], saves: Callable[[str], bool]) -> Node:
-        """The node with saved stage values in the place of what they are; lengths of axes that no tensor has, too."""
+        """The node with saved stage values in the place of what they are; lengths of axes that no tensor has, too.
+
+        What is to be differentiated once more reads nothing saved: the rest is written as it is evaluated.
+        """
+        read = self._with_stages(settled(root), beside, saves)
+        saved = {s.leaf for s in self._stages.saved.values() if s.node.op != "size"}
+        return self._with_stages(root, beside, saves) if saved.isdisjoint(g.leaves(read)) else read
+
+    def _with_stages(self, root: Node, beside: Set[Node], saves: Callable[[str], bool]) -> Node:
         root = self._stages.averaged(root, beside)
         found = self._stages.within(root, beside)
         read = g.substitute(root, {n: s.leaf for n, s in found.items() if saves(s.name)})

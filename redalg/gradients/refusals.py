@@ -6,10 +6,13 @@ from collections.abc import Collection
 
 from redalg.algebra.work import ADJOINT
 from redalg.errors import RedalgError, Undecided
+from redalg.graph import node as g
 from redalg.graph.node import Node
+from redalg.graph.nonzero import is_shifted
 from redalg.text.nodes import short
 
 STRAIGHT_THROUGH = "straight_through"
+ORDERS = 3  # of derivatives of products
 ASSUMPTIONS = (STRAIGHT_THROUGH,)
 
 
@@ -38,6 +41,24 @@ def check_differentiable(n: Node, where: str, assume: Collection[str]) -> None:
         )
 
 
+def check_order(n: Node, a: Node, where: str) -> None:
+    """Raises: RedalgError for a fourth derivative of a product, from an operation to what it is made of.
+
+    The first three are right where factors are 0 (`redalg.gradients.slopes.of_factor`). Each divides once more by a
+    factor that is not 0, which says how many there were.
+    """
+    if not is_shifted(a):
+        return
+    powers = (p.args[1] for p in (n, *n.args) if p.op == "pow" and p.args[0] is a)
+    if any(g.is_const(e) and e.attr <= -ORDERS for e in powers):
+        raise RedalgError(
+            f"a fourth derivative of a product of {short(a.args[2])}",
+            where,
+            f"derivatives of up to order {ORDERS} alone are known where more than {ORDERS} factors are 0",
+            "write the factors one by one, or the product as exp of a sum of logarithms where all are positive",
+        )
+
+
 def check_parts(count: int, where: str) -> None:
     """Raises: Undecided for an adjoint of more parts than its budget: each extremum of extrema may double them."""
     if count > ADJOINT:
@@ -49,4 +70,4 @@ def check_parts(count: int, where: str) -> None:
         )
 
 
-__all__ = ["ASSUMPTIONS", "STRAIGHT_THROUGH", "check_differentiable", "check_parts"]
+__all__ = ["ASSUMPTIONS", "STRAIGHT_THROUGH", "check_differentiable", "check_order", "check_parts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from redalg.gradients.refusals import check_differentiable, check_parts
+from redalg.gradients.refusals import check_differentiable, check_order, check_parts
 from redalg.gradients.slopes import FLAT, FLAT_REDUCTIONS, Read, is_first, is_listed, of_factor, slopes
 from redalg.gradients.sums import Adjoint
 from redalg.gradients.tangent import is_invariant
@@ -39,6 +39,7 @@ def adjoints(
         check_parts(len(found[n].parts), where)
         for a, part in _passed_on(n, found[n], read):
             if a in moving:
+                check_order(n, a, where)
                 found[a].add(_summed(part, (n.axes | _reduced(n)) - a.axes, streamed))
     return {leaf: found.get(leaf, Adjoint()) for leaf in leaves}
 

@@ -12,6 +12,7 @@ from redalg.graph import node as g
 from redalg.graph.formula import applied
 from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import Node
+from redalg.graph.nonzero import is_nonzero, nonzero
 
 FLAT = frozenset({"eq", "ne", "lt", "le", "and", "or", "not", "index", "size", "const", "special", "true", "false"})
 FLAT_REDUCTIONS = frozenset({*g.POSITIONS, "any", "all"})
@@ -85,15 +86,23 @@ def is_listed(n: Node, read: Read = as_written) -> Node:
 def of_factor(n: Node, read: Read = as_written) -> Node:
     """∂(Π b)/∂b along the axis: the product of the others, also where factors are 0.
 
-    It is differentiated as it is written, so the other factor of two that are 0 is written as the sum of all that are,
-    less the own one: it is 0, and its derivative is not.
+    It is differentiated as it is written, so what is 0 where several factors are has the right derivatives, too, as far
+    as `redalg.gradients.refusals.ORDERS` says. Where m others are 0, their product is the m-th coefficient of
+    Π (1 + c·b) over them, a polynomial in c: for m = 1 half the difference of its values at 1 and -1, for m = 2 half
+    their sum, less that at 0. Such factors are not 0, and a product of all but one is that of all over this one
+    (`redalg.graph.nonzero`).
     """
     body, axes = read(n.args[0]), n.attr.axes
+    if is_nonzero(body):
+        return g.div(read(n), body)
     zero = g.compare("eq", body, g.ZERO)
-    zeros, nothing = (g.reduction("sum", axes, g.where(zero, value, g.ZERO)) for value in (g.ONE, body))
-    others = g.reduction("prod", axes, g.where(zero, g.ONE, body))
-    one, two = (g.compare("eq", zeros, g.const(number)) for number in (1, 2))
-    alone = g.where(one, others, g.where(two, g.mul(others, g.sub(nothing, body)), g.ZERO))
+    zeros = g.reduction("sum", axes, _indicator(zero))
+    none, plus, minus = (g.reduction("prod", axes, nonzero(body, c)) for c in (0, 1, -1))
+    plus, minus = (g.div(whole, nonzero(body, c)) for whole, c in ((plus, 1), (minus, -1)))
+    among = (none, g.mul(g.HALF, g.sub(plus, minus)), g.sub(g.mul(g.HALF, g.add(plus, minus)), none))
+    alone: Node = g.ZERO
+    for count, value in zip((3, 2, 1), reversed(among), strict=True):
+        alone = g.where(g.compare("eq", zeros, g.const(count)), value, alone)
     return g.where(zero, alone, g.div(read(n), body))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from redalg.algebra.work import INVARIANCE, Exhausted, allowance, left, spend
-from redalg.gradients.refusals import check_differentiable
+from redalg.gradients.refusals import check_differentiable, check_order
 from redalg.gradients.slopes import FLAT, FLAT_REDUCTIONS, is_first, is_listed, of_factor, slopes
 from redalg.gradients.sums import total
 from redalg.graph import node as g
@@ -43,7 +43,10 @@ def _tangent(n: Node, found: Mapping[Node, Node], where: str, assume: Collection
         return found[n.args[0]]
     if n.op == "reduce":
         return _of_reduction(n, found[n.args[0]], expanded)
-    return g.add(*(_times(found[a], slope, expanded) for a, slope in slopes(n)))
+    moved = [(a, slope) for a, slope in slopes(n) if not g.is_const(found[a], 0)]
+    for a, _ in moved:
+        check_order(n, a, where)
+    return g.add(*(_times(found[a], slope, expanded) for a, slope in moved))
 
 
 def _times(tangent: Node, slope: Node, expanded: bool) -> Node:

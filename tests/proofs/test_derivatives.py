@@ -186,3 +186,11 @@ def test_proved_without_the_engine() -> None:
     text = ra.catalog["attention"].vjp().certificate.to_json()
     done = subprocess.run([sys.executable, "-c", BLOCKED], input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_derivatives_of_products_are_proved_to_third_order() -> None:
+    spec = ra.parse("return y = prod[j](x[i,j] + w[j])")
+    for _ in range(2):
+        spec = spec.vjp(wrt="x", given=()).specs["x"]
+        assert spec.vjp(wrt="x").certificate.verify().proved
+        assert spec.jvp(wrt="x").certificate.verify().proved

@@ -493,23 +493,28 @@ def test_a_call_without_a_target_takes_numpy_where_kernels_have_none() -> None:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-12)
 
 
-@pytest.mark.parametrize("zeros", range(4))
-def test_second_derivatives_of_products_count_factors_of_zero(zeros: int) -> None:
-    """Of two factors: the product of the others, whichever of them are 0."""
-    gradient = ra.parse("return o = prod[j](x[j])").vjp(given=()).specs["x"]
-    back, forth = gradient.vjp(wrt="x", given=()).specs["x"], gradient.jvp(wrt="x")
+@pytest.mark.parametrize("zeros", range(5))
+def test_derivatives_of_products_count_factors_of_zero(zeros: int) -> None:
+    """Of two and three factors: the product of the others, whichever of them are 0."""
+    first = ra.parse("return o = prod[j](x[j])").vjp(given=()).specs["x"]
+    back, forth = first.vjp(wrt="x", given=()), first.jvp(wrt="x")
+    third = back.specs["x"].jvp(wrt="x")
     rng = np.random.default_rng(zeros)
     for n in (zeros, zeros + 2):
-        x, t = rng.permuted(np.r_[np.zeros(zeros), rng.uniform(-2, 2, n - zeros)]), rng.uniform(-1, 1, n)
-        others = [[0 if a == b else np.prod(np.delete(x, [a, b])) for b in range(n)] for a in range(n)]
-        wanted = np.reshape(others, (n, n)) @ t
+        x, t, u = rng.permuted(np.r_[np.zeros(zeros), rng.uniform(-2, 2, n - zeros)]), *rng.uniform(-1, 1, (2, n))
+        two, three = np.zeros((n, n)), np.zeros((n, n, n))
+        for a, b, c in product(range(n), repeat=3):
+            two[a, b] = a != b and np.prod(np.delete(x, [a, b]))
+            three[a, b, c] = len({a, b, c}) == 3 and np.prod(np.delete(x, [a, b, c]))
+        known = {"x": x, "grad_o": 1.0}
         with np.errstate(all="ignore"):
-            found = (
-                ra.reference(back, x=x, grad_o=1.0, grad_grad_x=t),
-                forth.form.compile("numpy")(x=x, grad_o=1.0, **{forth.tangents["x"]: t}),
-            )
-        for got in found:
-            np.testing.assert_allclose(got, wanted, 1e-12, 1e-12)
+            for got in (
+                back(**known, cotangents={"grad_x": t}, target="numpy")["x"],
+                forth(**known, tangents={"x": t}, target="numpy")["grad_x"],
+            ):
+                np.testing.assert_allclose(got, two @ t, 1e-12, 1e-12)
+            got = ra.reference(third.spec, **known, grad_grad_x=t, **{third.tangents["x"]: u})
+        np.testing.assert_allclose(got, three @ t @ u, 1e-12, 1e-12)
 
 
 @pytest.mark.parametrize("result", ["max[r]({})", "min[r]({})", "sum[t](topk[r:2:t]({}).values)"])
