@@ -80,7 +80,7 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     if level == LEVELS:
         conditions = _finite_elements(node, axis, among)
     else:
-        conditions = [(_usable(_as_read(v, node), level), v) for v in values]
+        conditions = _usable_where_read(node, axis, level, values, set(held_ones))
     if DIVISORS in among:
         conditions += _away_from_poles(node, axis, level, held_ones, UNREAD in among)
     whole = g.logical("and", *(_over(c, c.axes - outer | bound[u] & c.axes) for c, u in conditions))
@@ -168,15 +168,21 @@ def _away_from_poles(
 def _poles(node: Node, axis: tuple[str, ...], held: set[Node], unread: bool) -> Iterator[tuple[Node, Node]]:
     """What stage values that are held have to satisfy where something has a value for some alone, and these."""
 
-    def stages(n: Node) -> set[Node]:
-        return {s for s in g.walk(n) if s.op == "reduce"}
-
     def asked(n: Node) -> bool:
-        return not n.axes & {*axis} and stages(n) <= held
+        return _can_be_asked(n, axis, held)
 
     for condition, u in _where_read(node, unread, asked):
-        if asked(u) and any(s.attr.axes == axis for s in stages(u)):
+        if asked(u) and any(s.attr.axes == axis for s in _reductions(u)):
             yield condition, u
+
+
+def _can_be_asked(n: Node, axis: tuple[str, ...], held: set[Node]) -> bool:
+    """Of stage values: it is the same all along the stream, and what it reduces is held."""
+    return not n.axes & {*axis} and _reductions(n) <= held
+
+
+def _reductions(n: Node) -> set[Node]:
+    return {s for s in g.walk(n) if s.op == "reduce"}
 
 
 def everything(node: Node, level: int = LEVELS) -> frozenset[str]:
@@ -206,6 +212,15 @@ def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -
     tensors = [t for t in _numbers(node) if t.attr.name in among]
     found = [(g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t), t) for t in tensors]
     return found + (_defined_elements(node, axis, UNREAD in among) if POLES in among else [])
+
+
+def _usable_where_read(
+    node: Node, axis: tuple[str, ...], level: int, values: list[Node], held: set[Node]
+) -> list[tuple[Node, Node]]:
+    """That stage values can be calculated with where they are read, and these: one that nothing selects may be of
+    elements at a pole, as in ``where(0 < q, sum[j](w*x)/sqrt(q), 0)`` where w is divided by q."""
+    places = _selected(node, lambda n: _can_be_asked(n, axis, held))
+    return [(g.logical("or", g.negate(places[v]), _usable(_as_read(v, node), level)), v) for v in values]
 
 
 def _usable(value: Node, level: int) -> Node:

@@ -19,6 +19,13 @@ FORMS: dict[str, Callable[[], ra.Form]] = {
     "gradients of a root at two places": lambda: derived(
         ra.parse(f"return o = sum[j]({ROOT}/(1 + max[j]({ROOT}))*y[j])").vjp(given=()).specs["x"], max_passes=2
     ),
+    "second derivatives of a guarded norm": lambda: derived(
+        ra.parse("q = sum[j](where(ne(x[j], 0), 1/x[j], x[j])**2); return o = where(q > 0, sqrt(q), 0)")
+        .vjp(given=())
+        .specs["x"]
+        .vjp(wrt="x", given=())
+        .specs["x"]
+    ),
 }
 VALUES = np.array([-1.5, -1.0, 0.0, 0.0, 0.5, 2.0])
 
