@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +14,11 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp, assumed
 from redalg.gradients.lost import Watched, any_nan, is_lost
+from redalg.gradients.readings import own_tensors, under_own_names
 from redalg.gradients.refusals import ASSUMPTIONS as OF_DERIVATIVES
 from redalg.graph import node as g
 from redalg.graph.masked import new_axes
-from redalg.graph.node import Decl, Node
+from redalg.graph.node import Decl
 from redalg.joint import derived
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
@@ -28,47 +28,11 @@ from redalg.run import OnHost
 from redalg.streaming import repeats
 
 
-def own_tensors(spec: Spec) -> list[Decl]:
-    """The tensors that a caller passes, in the spec's order: other readings of a tensor are not passed again.
-
-    A derivative may read a tensor along the axes of such a reading alone; it is passed as that.
-
-    >>> import redalg as ra
-    >>> gram = ra.parse("return y = sum[d](x[i,d]*x[j,d]*w[d])")
-    >>> [str(d) for d in own_tensors(gram)]
-    ['x[i,d]', 'w[d]']
-    """
-    names = {d.name for d in spec.tensors}
-    found: dict[str, Decl] = {}
-    for d in spec.tensors:
-        if not d.array:
-            found[d.name] = d
-        elif d.array not in names:
-            found.setdefault(d.array, replace(d, name=d.array, array=""))
-    return list(found.values())
-
-
 def as_passed(form: Form) -> Form:
-    """The form, where a tensor that is read along other axes alone is declared by the name that it is passed by.
-
-    Derivatives of ``x[i,d]*x[j,d]`` read ``x[j,d]``, and nothing else of x; to be differentiated once more they have to
-    say of what this is a reading.
-    """
-    spec = form.spec
-    passed = {d.name: d for d in own_tensors(spec)}
-    given = {d for d in spec.tensors if not d.array}
-    renamed = {d: passed[d.array] for d in spec.tensors if d.array and passed[d.array] not in given}
-    renamed = {d: own for d, own in renamed.items() if d.axes == own.axes}
-    if not renamed:
+    """The form, where a tensor that is read along other axes alone is declared by the name that it is passed by."""
+    made = under_own_names(form.spec)
+    if made is form.spec:
         return form
-    leaves = {Node("tensor", (), d): Node("tensor", (), own) for d, own in renamed.items()}
-    made = Spec.from_nodes(
-        {n: g.substitute(node, leaves) for n, node in spec.outputs.items()},
-        tensors=[renamed.get(d, d) for d in spec.tensors],
-        order=spec.output_axes,
-        empty=spec.empty,
-        dtypes=spec.dtypes,
-    )
     assume = [name for name, _ in form.plan.assumptions if name in ASSUMPTIONS]
     return derive_incremental(made, form.plan.axis or None, len(form.plan.passes) or 1, assume)
 

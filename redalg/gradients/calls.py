@@ -22,7 +22,7 @@ from redalg.gradients.choice import Weighed, left_out
 from redalg.gradients.empty import vanishes
 from redalg.gradients.invariance import detached, restored
 from redalg.gradients.lost import Watched, any_nan, is_hidden, is_lost, is_rounded, watched
-from redalg.gradients.readings import along, readings
+from redalg.gradients.readings import along, readings, under_own_names
 from redalg.gradients.refusals import ASSUMPTIONS
 from redalg.gradients.reverse import adjoints
 from redalg.gradients.saved import Saved, Stages, reused
@@ -116,7 +116,7 @@ class Vjp(_Derivative):
         sizes: Mapping[str, int] | None = None,
         taken: Iterable[str] = (),
     ) -> None:
-        self.where, self.spec = "spec.vjp", spec
+        self.where, self.spec = "spec.vjp", (spec := under_own_names(spec))
         self.assumed = assumed(assume, self.where)
         self._stages, self._readings = Stages(spec, taken), readings(spec)
         self.wrt = _wanted(spec, wrt, self.where)
@@ -549,7 +549,7 @@ class Jvp(_Derivative):
     """
 
     def __init__(self, spec: Spec, wrt: Names = None, assume: Iterable[str] = ()) -> None:
-        where = "spec.jvp"
+        where, spec = "spec.jvp", under_own_names(spec)
         assume, stages, self.primal = assumed(assume, where), Stages(spec), spec
         self.assumed, self._reduced = assume, stages.reduced
         self.wrt = _wanted(spec, wrt, where)
@@ -671,8 +671,9 @@ def _in_order(spec: Spec, nodes: Iterable[Node]) -> list[Decl]:
 
 
 def _saying(spec: Spec, axes: Iterable[str]) -> list[Decl]:
-    """The tensors of a spec that say how long axes are, the first for each; windows where nothing else does."""
-    whole = sorted((d for d in spec.tensors if not d.array), key=lambda d: bool(d.dimensions))
+    """The tensors of a spec that say how long axes are, the first for each; windows, and other readings of
+    an array, where nothing else does."""
+    whole = sorted(spec.tensors, key=lambda d: (bool(d.array), bool(d.dimensions)))
     return list(
         dict.fromkeys(next(d for d in whole if a in d.axes) for a in sorted(axes) if any(a in d.axes for d in whole))
     )

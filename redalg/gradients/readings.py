@@ -10,6 +10,48 @@ from redalg.graph.node import Decl, Node
 from redalg.language.spec import Spec
 
 
+def own_tensors(spec: Spec) -> list[Decl]:
+    """The tensors that a caller passes, in the spec's order: other readings of a tensor are not passed again.
+
+    A derivative may read a tensor along the axes of such a reading alone; it is passed as that.
+
+    >>> import redalg as ra
+    >>> gram = ra.parse("return y = sum[d](x[i,d]*x[j,d]*w[d])")
+    >>> [str(d) for d in own_tensors(gram)]
+    ['x[i,d]', 'w[d]']
+    """
+    names = {d.name for d in spec.tensors}
+    found: dict[str, Decl] = {}
+    for d in spec.tensors:
+        if not d.array:
+            found[d.name] = d
+        elif d.array not in names:
+            found.setdefault(d.array, replace(d, name=d.array, array=""))
+    return list(found.values())
+
+
+def under_own_names(spec: Spec) -> Spec:
+    """The spec, where a tensor that is read along other axes alone is declared by the name that it is passed by.
+
+    Derivatives of ``x[i,d]*x[j,d]`` read ``x[j,d]``, and nothing else of x; to be differentiated once more they have to
+    say of what this is a reading.
+    """
+    passed = {d.name: d for d in own_tensors(spec)}
+    given = {d for d in spec.tensors if not d.array}
+    renamed = {d: passed[d.array] for d in spec.tensors if d.array and passed[d.array] not in given}
+    renamed = {d: own for d, own in renamed.items() if d.axes == own.axes}
+    if not renamed:
+        return spec
+    leaves = {Node("tensor", (), d): Node("tensor", (), own) for d, own in renamed.items()}
+    return Spec.from_nodes(
+        {n: g.substitute(node, leaves) for n, node in spec.outputs.items()},
+        tensors=[renamed.get(d, d) for d in spec.tensors],
+        order=spec.output_axes,
+        empty=spec.empty,
+        dtypes=spec.dtypes,
+    )
+
+
 def readings(spec: Spec) -> dict[Decl, list[Decl]]:
     """Tensor -> its declarations, the one that names its axes first."""
     found: dict[Decl, list[Decl]] = {d: [d] for d in spec.tensors if not d.array}
@@ -67,4 +109,4 @@ def _read_along(d: Decl, axes: tuple[str, ...], declared: Mapping[tuple[str, tup
     return declared.get((array, axes)) or replace(d, name="_".join((array, *axes)), axes=axes, array=array)
 
 
-__all__ = ["along", "readings"]
+__all__ = ["along", "own_tensors", "readings", "under_own_names"]

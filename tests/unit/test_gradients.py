@@ -530,3 +530,31 @@ def test_extrema_of_windows_alone_pass_on_to_the_elements_they_are(result: str) 
             step = 1e-4 * (np.arange(length) == at)
             moved = (ra.reference(spec, x=x + step) - ra.reference(spec, x=x - step)) / 2e-4
             np.testing.assert_allclose(found[at], moved @ c, 1e-8, 1e-8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return y = sum[j](where(index[j] == argmin[j](x[i,j]), sum[k](where(index[k] == index[j], x[i,k]**3, 0)), 0))",
+        "return y = sum[j](w[j]*x[i,j])*sum[k](where(index[k] <= index[j], x[i,k]*z[i,k], 0))",
+        "return y = prod[j](sum[k](where(index[k] <= index[j], x[i,k], 0)))*w[j] + z[i,k]",
+    ],
+)
+def test_gradients_of_one_reading_are_differentiated_by_its_tensor(text: str) -> None:
+    """A gradient may read a tensor along the axes of another reading alone, or ask how long these are."""
+    spec, rng = ra.parse(text), np.random.default_rng(len(text))
+    known = {d.array or d.name: rng.permutation(9)[: 3 ** len(d.axes)] / 4 - 0.9 for d in spec.tensors}
+    known = {d.name: known[d.name].reshape((3,) * len(d.axes)) for d in spec.tensors if not d.array}
+    first = spec.vjp(given=())
+    known |= {t: rng.uniform(-1, 1, (3,) * len(spec.output_axes[n])) for n, t in first.cotangents.items()}
+    for gradient in dict.fromkeys(first.specs.values()):
+        held = {n: known[n] for n in {d.array or d.name for d in gradient.tensors}}
+        second = gradient.vjp()
+        c = {n: rng.uniform(-1, 1, (3,) * len(gradient.output_axes[n])) for n in second.cotangents}
+        found = second(**held, cotangents=c, target="numpy")
+        for name, value in found.items():
+            step = rng.uniform(-1, 1, value.shape)
+            ends = [ra.reference(gradient, **{**held, name: held[name] + s * step}) for s in (1e-6, -1e-6)]
+            ends = [e if isinstance(e, dict) else {next(iter(c)): e} for e in ends]
+            moved = sum(((ends[0][n] - ends[1][n]) / 2e-6 * c[n]).sum() for n in c)
+            assert (value * step).sum() == pytest.approx(moved, 1e-6, 1e-7), name
