@@ -151,12 +151,13 @@ def _may_change(now: Snapshot, found: Mapping[str, Any], where: str) -> None:
 
 
 def some_integers(a: Accumulator, found: Bound) -> None:
-    """Raises: RedalgError for a chunk in which an extremum of no integers is calculated with."""
-    dtypes = {**a._bound.dtypes, **found.dtypes}
-    node = infinite_extremum(a.form.spec.outputs.values(), found.sizes, dtypes)
+    """Raises: RedalgError for a chunk in which an extremum of no integers is calculated with; one of length 0 adds
+    nothing."""
+    dtypes, sizes = {**a._bound.dtypes, **found.dtypes}, {**found.sizes, a._layout.axis[0]: 1}
+    node = infinite_extremum(a.form.spec.outputs.values(), sizes, dtypes)
     if node is None:
         return
-    empty = next(a for a, n in found.sizes.items() if n == 0)
+    empty = next(axis for axis, n in sizes.items() if n == 0)
     raise RedalgError(
         f"a chunk with an axis {empty!r} of length 0",
         UPDATE,

@@ -47,3 +47,17 @@ def test_inner_axes_of_nothing() -> None:
         for _ in range(3):
             whole.update(k=np.zeros((3, 0), dtype))
         assert whole.result() == least and whole.count == 0
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32])
+def test_chunks_of_length_0_between_others(dtype: Any) -> None:
+    """They add nothing, also to groups, of integers that something is calculated with."""
+    form = ra.derive_incremental(ra.parse("m = max[j](x[j]); return y = sum[j](exp(x[j] - m)), m = m"))
+    acc, groups = form.accumulator(), form.grouped()
+    for n in (0, 3, 0, 2):
+        acc.update(x=np.arange(n).astype(dtype))
+        groups.update(by=np.zeros(n, int), x=np.arange(n).astype(dtype))
+    whole = form.compile("numpy")(x=np.array([0, 1, 2, 0, 1]).astype(dtype))
+    for name, value in whole.items():
+        np.testing.assert_allclose(acc.result()[name], value, 1e-6)
+        np.testing.assert_allclose(groups.result()[1][name], [value], 1e-6)
