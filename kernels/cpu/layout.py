@@ -67,7 +67,7 @@ def groups_of(program: Program, views: Mapping[str, View], axes: tuple[str, ...]
     >>> from redalg.kernels.programs import lower
     >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
     >>> [groups_of(program, {"x": View((n, 900), (1, n))}, ("i",)) for n in (1, 2, 5, 12, 48, 51, 64)]
-    [1, 32, 64, 16, 4, 1, 1]
+    [1, 32, 64, 16, 4, 16, 1]
     """
     sizes = lengths_of(program, views)
     count = prod(sizes[a] for a in axes)

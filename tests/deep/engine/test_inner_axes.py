@@ -111,7 +111,8 @@ INNER = ("max[j](x[i,j])", "min[j](x[i,j])", "argmax[j](x[i,j])", "argmin[j](x[i
 @pytest.mark.parametrize("width", [0, 1, 3])
 @pytest.mark.parametrize("inner", INNER)
 def test_axes_of_any_length_inside_an_element(inner: str, width: int, dtype: type) -> None:
-    """Of nothing an extremum has its identity, and is at -1; of no integers it is no number that all formats hold."""
+    """Of nothing an extremum has its identity, and is at -1; of no integers it is no number that all formats hold, and
+    accumulators refuse what is calculated with it."""
     if dtype is np.int32 and not width and inner[:3] in ("max", "min"):
         return
     form = ra.derive_incremental(ra.parse(f"return y = max[i]({inner}), z = sum[i](w[i]*({inner})/8)"), axis="i")
@@ -119,10 +120,12 @@ def test_axes_of_any_length_inside_an_element(inner: str, width: int, dtype: typ
     for rows in (x, np.full_like(x, -np.inf) if dtype is not np.int32 else -x):
         arrays = {"x": rows, "w": np.array([1.0, 2, 3, 4])}
         wanted = ra.reference(form.spec, **arrays)
-        for found in (
-            form.compile("numpy")(**arrays),
-            form.compile("cpu")(**arrays),
-            running.merged(form, arrays, [0, 2, 2, 4], [0, 0]),
-        ):
+        every = [form.compile("numpy")(**arrays), form.compile("cpu")(**arrays)]
+        if dtype is np.int32 and not width and inner.startswith(("where", "logsumexp")):
+            with pytest.raises(ra.RedalgError, match="no integer of a state"):
+                running.merged(form, arrays, [0, 2, 2, 4], [0, 0])
+        else:
+            every.append(running.merged(form, arrays, [0, 2, 2, 4], [0, 0]))
+        for found in every:
             for n in wanted:
                 np.testing.assert_allclose(found[n], wanted[n], rtol=1e-6)
