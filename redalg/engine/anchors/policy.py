@@ -100,15 +100,17 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices, known: bool = False) 
         if known and (choices.exponent(node, mask) or not choices.with_exponent(node)):
             continue
         if (node, mask) not in choices.exponents and not _by_terms(raw, u, mask, choices):
-            _centre(raw, u, mask, context.scale(-1 / rate), choices)
+            _centre(raw, u, mask, context.scale(-1 / rate), choices, rate)
 
 
-def _centre(raw: Cascade, u: Poly, mask: Node, subtracted: Poly, choices: Choices) -> None:
+def _centre(
+    raw: Cascade, u: Poly, mask: Node, subtracted: Poly, choices: Choices, rate: Fraction = Fraction(1)
+) -> None:
     """An anchor for e^u under a mask: what it is a multiple of, or the whole."""
     node = nf.poly_node(u)
     located = Poly({k: c for k, c in subtracted.terms.items() if any(is_extremum(gen) for gen, _ in k)})
     bare = located.single() is not None and _is_bound(raw, node, mask, located) and is_extremum(nf.poly_node(located))
-    paced = None if bare else _paced(raw, u, mask, located)
+    paced = None if bare else _paced(raw, u, mask, located, rate)
     if paced is None:
         choice = _exponent_choice(raw, node, _target(raw, node, mask, located))
     else:
@@ -130,7 +132,9 @@ def _is_bound(raw: Cascade, node: Node, mask: Node, located: Poly) -> bool:
     return bool(located) and not raw.signs.of(below, None if mask is g.TRUE else mask) & NEG
 
 
-def _paced(raw: Cascade, u: Poly, mask: Node, located: Poly) -> tuple[TargetChoice, Node] | None:
+def _paced(
+    raw: Cascade, u: Poly, mask: Node, located: Poly, rate: Fraction
+) -> tuple[TargetChoice, Node] | None:
     """An exponent u = k·v that is centred on v's extremum, k·(v - max v), and the pace k >= 0 (<= 0 at a minimum).
 
     So the spec writes it: k·v and k·max v, each rounded by itself, would differ by as much as they are large, and so
@@ -145,7 +149,7 @@ def _paced(raw: Cascade, u: Poly, mask: Node, located: Poly) -> tuple[TargetChoi
     sign, held = raw.signs.of(pace), conditions(mask)
     for b in (b for b in raw.signs.bounds if b.extremum is stage and (b.mask is None or conditions(b.mask) <= held)):
         element, wrong = (b.lesser, NEG) if b.greater is stage else (b.greater, POS)
-        whole = pace is not g.ONE and any(n.op == "reduce" for n in g.walk(element))
+        whole = pace is not g.ONE and not g.is_const(pace, 1 / rate) and any(n.op == "reduce" for n in g.walk(element))
         if not whole and not sign & wrong and raw.separator.poly(element, EXPONENT) * k == u:
             why = "the exponent is centred on an extremum the spec takes: no exponential exceeds 1"
             return TargetChoice(element, stage, why), pace
