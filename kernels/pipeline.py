@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
-from redalg.kernels import stacked
+from redalg.kernels import partitioned, stacked
 from redalg.kernels.gemm import passes as gemm
 from redalg.kernels.gemm.launches import LAUNCHES, Prepared
 from redalg.kernels.gemm.match import FLOAT8, Lacking, NoProduct
@@ -53,7 +53,7 @@ from redalg.kernels.programs import (
 from redalg.kernels.rows import plan as rows
 from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.case import Case
-from redalg.kernels.schedule.choose import Override, lesser
+from redalg.kernels.schedule.choose import Override, lesser, micro
 from redalg.kernels.schedule.target import TABLE, Target
 from redalg.kernels.tile.level import cascade_passes as tile
 from redalg.kernels.tile.level import passes as level
@@ -276,9 +276,13 @@ def plan(
     call = Call(
         form, dtypes, views, target, deterministic, schedule, launches, library if schedule is None else "", alike
     )
-    dump = named(dump_after, NAMES)
-    words = {*tile.WORDS, *gemm.WORDS}
-    if any(view.array for view in views.values()):
+    return rows.warned(_whole(call, named(dump_after, NAMES)))
+
+
+def _whole(call: Call, dump: Dump = QUIET) -> Planned:
+    """The kernels of a call, or of a part of one. Raises: RedalgError."""
+    words, schedule, form = {*tile.WORDS, *gemm.WORDS}, call.schedule, call.form
+    if any(view.array for view in call.views.values()):
         return _without_zeros(call, dump)
     draft = _rows_of(call, dump)
     if form.accuracy == COMPENSATED:
@@ -286,20 +290,54 @@ def plan(
         return _finished(ROWS, draft, dump)
     if not (schedule is None or isinstance(schedule, str) and schedule in words):
         return _finished(ROWS, draft, dump)
-    program = program_of(form, dtypes, TILE_PROGRAM, dump)
+    program = _written(call, program_of(form, call.dtypes, TILE_PROGRAM, dump))
     found = _on_tensor_cores(call, program, draft.sizes, dump)
     if isinstance(found, Planned):
-        return found
+        return _laid(call, found)
     objection, product = found
+    parts = _in_parts(call, program, draft, dump)
+    if parts is not None:
+        return parts
     if schedule is not None:
         fix = f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
         raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
     if _contracts(program, product):
         if isinstance(objection, Lacking):
-            _warn_slow(form, target, objection)
+            _warn_slow(form, call.target, objection)
         draft.remarks = (f"not on tensor cores: {objection}",)
     usual = _finished(ROWS, draft, dump)
-    return stacked.faster(call, program_of(form, dtypes, ROW_PROGRAM), usual, lambda part: _finished(ROWS, part, QUIET))
+    if call.results:
+        return usual
+    program = program_of(form, call.dtypes, ROW_PROGRAM)
+    return stacked.faster(call, program, usual, lambda part: _finished(ROWS, part, QUIET))
+
+
+def _written(call: Call, program: Program) -> Program:
+    """The program with results as a part of a call writes them."""
+    return result_dtypes(program, {n: dtype for n, (dtype, _) in call.results.items()}) if call.results else program
+
+
+def _laid(call: Call, found: Planned) -> Planned:
+    """A plan whose results lie as a part of a call writes them."""
+    views = {n: view for n, (_, view) in call.results.items() if view != View.contiguous(view.shape)}
+    return replace(found, results={**found.results, **views}) if views else found
+
+
+def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Planned | None:
+    """The spec in parts, where products in it are read by others (`redalg.kernels.partitioned`): with tensor cores
+    where they are asked for, else where that is predicted to be faster than a kernel of rows."""
+    if call.schedule not in (None, TENSOR):
+        return None
+    found = partitioned.parted(call, program, draft.sizes, _whole)
+    if found is None or call.schedule == TENSOR and not partitioned.on_tensor_cores(found):
+        return None
+    if call.schedule is None:
+        usual = run_passes(ROWS, _rows_of(call), until="pack").choice
+        if usual.seconds <= found.choice.seconds:
+            return None
+        reason = f"in one kernel: {micro(usual.seconds)}"
+        found = replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, reason)))
+    return found
 
 
 def _without_zeros(call: Call, dump: Dump) -> Planned:
@@ -395,7 +433,7 @@ def plans(
         return
     call = Call(form, dtypes, views, target, deterministic, alike=alike)
     refused = first.choice.schedule
-    if first.module.threads:  # written for that number: on tensor cores
+    if first.module.threads or first.before:  # written for that number: on tensor cores
         with suppress(RedalgError, Outside):
             other = plan(form, dtypes, views, target, deterministic, MMA)
             if other.module.source != first.module.source:
@@ -424,7 +462,7 @@ def _faster_chain(call: Call, program: Program, sizes: Mapping[str, int], found:
 
 def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:
     """A call as kernels of rows compute it."""
-    program = program_of(call.form, call.dtypes, ROW_PROGRAM, dump)
+    program = _written(call, program_of(call.form, call.dtypes, ROW_PROGRAM, dump))
     words = {*tile.WORDS, *gemm.WORDS}
     schedule = None if isinstance(call.schedule, str) and call.schedule in words else call.schedule
     sizes = sizes_of(program, call.views)
@@ -435,8 +473,10 @@ def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:
     )
     own = not any(t.array or t.dimensions for t in call.form.spec.tensors)
     results = rows.lying_alike(program, call.views, sizes) if call.alike else {}
-    call, watches = replace(call, schedule=schedule), WATCHES and own
-    return RowsDraft(call, program, sizes, results, others=tuple(others), watches=watches)
+    results |= {n: view for n, (_, view) in call.results.items() if view != View.contiguous(view.shape)}
+    call, watches = replace(call, schedule=schedule), WATCHES and own and not call.results
+    written = tuple((_written(call, other), lengths) for other, lengths in others)
+    return RowsDraft(call, program, sizes, results, others=written, watches=watches)
 
 
 def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:

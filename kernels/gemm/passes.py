@@ -206,7 +206,7 @@ def read(draft: GemmDraft) -> None:
     formats = _formats(draft)
     leaves = (n for n in walk(made.left.node, made.right.node) if n.op == "tensor" and n.axes)
     kinds = operand_types(made.left, made.right, {formats[n.attr.name] for n in leaves})
-    require_accuracy(made, kinds, draft.program, draft.insisted)
+    require_accuracy(made, kinds, draft.program, draft.insisted, draft.call.rounded)
     if draft.mma:
         _require_mma(draft, made, kinds)
     places = _places(draft, made, kinds)

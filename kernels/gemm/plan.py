@@ -109,15 +109,16 @@ def _grouped(node: Node, column: str) -> Node:
     return node if args == node.args else Node(node.op, args, node.attr)
 
 
-def require_accuracy(made: Cut, kinds: tuple[str, str], program: Program, insisted: bool) -> None:
-    """An operand is rounded where the results are rounded as much anyway, or where it is asked for."""
+def require_accuracy(made: Cut, kinds: tuple[str, str], program: Program, insisted: bool, whole: str = "") -> None:
+    """An operand is rounded where the results are rounded as much anyway, or where it is asked for. `whole`: what
+    those of the whole call are rounded to, of which this is a part."""
     rounded = [s for s in (made.left, made.right) if s.format is None]
     if not rounded or insisted:
         return
     if kinds[0] == "float16":
         raise Outside(f"{rounded[0].name} = {short(rounded[0].node)} may be too large for float16")
     wide = [r.name for r in program.results if STORAGE[r.dtype] > 2 and r.name in made.outputs]
-    if wide:
+    if wide and whole != kinds[0]:
         raise Outside(f"{wide[0]} is float32, and {short(rounded[0].node)} would be rounded to {kinds[0]}")
 
 

@@ -28,6 +28,8 @@ class Call:
     ``launches``: 1 or 2 for a GEMM and what prepares an operand of it, 0 for what the model finds faster,
     None for the default of `redalg.kernels.gemm.launches`. ``library``: whose arrays they are, where a product may be
     left to what that library multiplies by. ``alike``: results of elements lie as operands with their axes do.
+    ``results``: of a part of a call, the dtypes of its results, and how they lie (`redalg.kernels.partitioned`);
+    ``rounded``: the type of 16 bits to which the whole call's results are rounded, if that is one.
     """
 
     form: Form
@@ -39,6 +41,8 @@ class Call:
     launches: int | None = None
     library: str = ""
     alike: bool = False
+    results: Mapping[str, tuple[str, View]] = field(default_factory=dict)
+    rounded: str = ""
 
 
 @dataclass

@@ -116,7 +116,7 @@ def scheduled(draft: RowsDraft) -> None:
         draft.program, draft.sizes, draft.walk = ways[0]
     lost = _lost(draft, choice)
     remarks = (*draft.remarks, *([lost] if lost else []))
-    draft.choice = replace(choice, reasons=choice.reasons + remarks) if remarks else choice
+    draft.choice = replace(choice, reasons=choice.reasons + remarks, slow=_slow(draft, choice, lost)) if remarks else choice
 
 
 def _fastest(draft: RowsDraft, ways: Sequence[tuple[Program, Mapping[str, int], Walk]]) -> Choice:
@@ -177,17 +177,26 @@ def _factor(draft: RowsDraft, choice: Choice) -> float:
     return choice.seconds / (choice.moved / target.reachable + target.launch)
 
 
-def _warn(draft: RowsDraft) -> None:
-    """Of a kernel that is launched, where it loses much time; plans that others are compared with say nothing."""
-    choice = draft.choice
-    assert choice is not None
-    lost = _lost(draft, choice)
-    if lost and choice.seconds >= LONG:
-        times = f"{choice.seconds * 1e3:.1f} ms, {_factor(draft, choice):.0f} times as long as reading and writing take"
-        what = f"{draft.program.name} on {draft.call.target.name}: {times}"
-        fix = "a product of matrices (torch.matmul, cuBLAS), where the spec is one"
-        text = str(RedalgError(what, "form.compile", lost.partition(":")[0], fix)).replace("refused: ", "slow: ", 1)
-        warnings.warn(text, UserWarning, stacklevel=2)
+def _slow(draft: RowsDraft, choice: Choice, lost: str) -> str:
+    """What is warned of where a kernel that is launched loses much time."""
+    if not lost or choice.seconds < LONG:
+        return ""
+    times = f"{choice.seconds * 1e3:.1f} ms, {_factor(draft, choice):.0f} times as long as reading and writing take"
+    what = f"{draft.program.name} on {draft.call.target.name}: {times}"
+    fix = "a product of matrices (torch.matmul, cuBLAS), where the spec is one"
+    return str(RedalgError(what, "form.compile", lost.partition(":")[0], fix)).replace("refused: ", "slow: ", 1)
+
+
+def warned(found: Planned) -> Planned:
+    """A plan that is taken, once its kernels have warned where they lose much time; those that it was compared with
+    say nothing."""
+    waiting = [found]
+    while waiting:
+        made = waiting.pop()
+        waiting += made.before
+        if made.choice.slow:
+            warnings.warn(made.choice.slow, UserWarning, stacklevel=3)
+    return found
 
 
 def packed_keys(draft: RowsDraft) -> None:
@@ -240,7 +249,6 @@ def _early(draft: RowsDraft, geometry: Geometry) -> bool:
 
 def launched(draft: RowsDraft) -> None:
     """The grid, and which results may be written over operands."""
-    _warn(draft)
     assert draft.choice is not None and draft.module is not None
     program, s = draft.program, draft.choice.schedule
     own = tuple(a for a in program.rows if draft.outer is None or a not in draft.outer.axes)

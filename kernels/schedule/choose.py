@@ -45,6 +45,7 @@ class Choice:
     registers: int | None = None  # the limit a compiler must keep for the block to be launched
     blocks: int | None = None  # of the grid, where sums over rows depend on their number
     moved: int = 0  # bytes that any schedule has to move
+    slow: str = ""  # what is warned of where it is taken
 
     def __str__(self) -> str:
         return "\n".join(self.reasons)

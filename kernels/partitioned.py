@@ -1,0 +1,184 @@
+"""A spec in parts as kernels one after the other: products of matrices that others read are written to memory once.
+
+`parted` plans every way that `redalg.kernels.lower.partition` finds, each part by whatever computes it best: tensor
+cores, kernels of rows, or parts of its own. What one writes for another lies in scratch, in the precision that kernels
+calculate in; where it is multiplied by tensor cores alone it is rounded once to the 16 bits of the tensors, as
+operands of chains are (`redalg.kernels.gemm.match`), and its rows begin at multiples of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from redalg import _hooks
+from redalg.errors import RedalgError
+from redalg.graph.node import outermost_reductions
+from redalg.kernels.gemm.match import SMALL, TYPES
+from redalg.kernels.ir.layouts import VECTOR_BYTES, View
+from redalg.kernels.ir.program import STORAGE, Operand, Program
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.lower.draft import Call
+from redalg.kernels.lower.partition import Partition, partitions
+from redalg.kernels.programs import BrokenPass
+from redalg.kernels.schedule.choose import micro, size
+from redalg.kernels.tile.match import Outside
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.language.spec import Spec
+
+Whole = Callable[[Call], Planned]  # how a part is planned
+MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
+
+
+def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole) -> Planned | None:
+    """The kernels of the parts that are predicted to take the least time together; None where a spec has no parts."""
+    if any(n == 0 for n in sizes.values()) or not _floats(call):
+        return None
+    found = []
+    for partition in partitions(call.form.spec, sizes):
+        for rounded in (True, False):
+            made = _Parts(call, program, sizes, partition, whole, rounded)
+            if rounded and not made.narrow:
+                continue
+            try:
+                planned = made.planned()
+            except BrokenPass:
+                raise
+            except (RedalgError, Outside):  # a part does not derive, or has no kernel
+                continue
+            found.append(planned)
+            break
+    return min(found, key=lambda made: made.choice.seconds, default=None)
+
+
+def on_tensor_cores(made: Planned) -> bool:
+    """Whether a kernel, or one before it, multiplies on tensor cores or is left to a library that does."""
+    own = made.module.threads is not None or made.vendor is not None
+    return own or any(map(on_tensor_cores, made.before))
+
+
+def _floats(call: Call) -> bool:
+    """Whether all tensors hold floats: parts pass floats to one another."""
+    return all("float" in str(call.dtypes[t.name]) for t in call.form.spec.tensors)
+
+
+@lru_cache(maxsize=512)
+def _derived(spec: Spec) -> Form:
+    """The form of a part, over what its reductions run along. Raises: RedalgError."""
+    along = list(dict.fromkeys(n.attr.axes for n in outermost_reductions(*spec.outputs.values())))
+    if len(along) != 1:
+        raise Outside("its outermost reductions run along different axes" if along else "it has no reductions")
+    return _hooks.derive(spec, axis=along[0][0] if len(along[0]) == 1 else along[0], max_passes=8)
+
+
+@dataclass
+class _Parts:
+    """One way. ``rounded``: what products of matrices alone read is of 16 bits."""
+
+    call: Call
+    program: Program
+    sizes: Mapping[str, int]
+    partition: Partition
+    whole: Whole
+    rounded: bool
+    scratch: dict[str, tuple[Operand, View]] = field(default_factory=dict)
+
+    @property
+    def narrow(self) -> dict[str, str]:
+        """What is rounded, and to which type: that of all tensors, where results have it, too. Numbers of float16 may
+        be too small for what they round; that is done where tensor cores are asked for by name."""
+        kind = self.kind
+        kinds = {str(self.call.dtypes[t.name]) for t in self.call.form.spec.tensors} - {*SMALL}
+        allowed = kind == TYPES[0] or self.call.schedule is not None
+        return dict.fromkeys(self.partition.factors, kind) if kinds <= {kind} <= {*TYPES} and allowed else {}
+
+    @property
+    def kind(self) -> str:
+        """What all results of the whole call are rounded to, if that is one type."""
+        kinds = {r.dtype for r in self.program.results}
+        return self.call.rounded or (kinds.pop() if len(kinds) == 1 else "")
+
+    def planned(self) -> Planned:
+        """The kernels, as the last one after the others. Raises: RedalgError."""
+        narrow = self.narrow if self.rounded else {}
+        for name, axes in self.partition.between.items():
+            dtype = narrow.get(name, self.program.real)
+            self.scratch[name] = Operand(name, axes, dtype), self._lying(axes, dtype)
+        self._require_small()
+        last = self._part(self.partition.last)
+        if narrow and last.module.threads is None:
+            raise Outside("what would be rounded is not multiplied by tensor cores")
+        before = tuple(map(self._part, self.partition.before))
+        every = (*before, last)
+        seconds, moved = (sum(x) for x in zip(*((p.choice.seconds, p.choice.bytes) for p in every), strict=True))
+        choice = replace(last.choice, seconds=seconds, bytes=moved, moved=0, reasons=tuple(self._reasons(every, seconds)))
+        sizes = {a: n for p in every for a, n in p.sizes.items()} | dict(self.sizes)
+        wanted = {r.name: r for p in every for r in p.program.results}
+        results = tuple(wanted[n] for n in self.call.form.spec.outputs)
+        whole = replace(last.program, results=results)
+        views = {n: v for p in every for n, v in p.results.items() if n in self.call.form.spec.outputs}
+        scratch = self.scratch | dict(last.scratch)
+        return replace(
+            last,
+            program=whole,
+            choice=choice,
+            sizes=sizes,
+            before=(*before, *last.before),
+            scratch=scratch,
+            results=views,
+            over={},
+        )
+
+    def _lying(self, axes: tuple[str, ...], dtype: str) -> View:
+        """Contiguous, but for rows that begin at multiples of 16 bytes."""
+        shape = tuple(self.sizes[a] for a in axes)
+        if STORAGE[dtype] > 2 or not shape:
+            return View.contiguous(shape)
+        step = VECTOR_BYTES // STORAGE[dtype]
+        return View(shape, View.contiguous((*shape[:-1], -(-shape[-1] // step) * step)).strides)
+
+    def _require_small(self) -> None:
+        """Raises: Outside where what lies between parts is far larger than what a call reads and writes."""
+        held = sum(view.elements * STORAGE[o.dtype] for o, view in self.scratch.values())
+        arrays = [(x.axes, x.dtype) for x in (*self.program.operands, *self.program.results)]
+        own = sum(prod(self.sizes[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays if dtype in STORAGE)
+        if held > MOST_HELD * own:
+            raise Outside(f"between its parts lie {held} bytes, and all of the call's arrays have {own}")
+
+    def _part(self, spec: Spec) -> Planned:
+        """The kernels of one part."""
+        names = {t.name for t in spec.tensors}
+        laid = {n: x for n, x in self.scratch.items() if n in names}
+        dtypes = {n: d for n, d in self.call.dtypes.items() if n in names} | {n: o.dtype for n, (o, _) in laid.items()}
+        views = {n: v for n, v in self.call.views.items() if n in names} | {n: v for n, (_, v) in laid.items()}
+        own = {r.name: r for r in self.program.results}
+        results = {}
+        for n, axes in spec.output_axes.items():
+            if n in self.scratch:
+                results[n] = self.scratch[n][0].dtype, self.scratch[n][1]
+            elif n in self.call.results:
+                results[n] = self.call.results[n]
+            else:
+                results[n] = own[n].dtype, View.contiguous(tuple(self.sizes[a] for a in axes))
+        form = _derived(spec)
+        call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
+        return self.whole(replace(call, results=results, rounded=self.kind if self.kind in TYPES else ""))
+
+    def _reasons(self, every: tuple[Planned, ...], seconds: float) -> Iterator[str]:
+        count = sum(1 + len(p.before) for p in every)
+        held = sum(view.elements * STORAGE[o.dtype] for o, view in self.scratch.values())
+        between = ", ".join(f"{n}[{','.join(o.axes)}] {o.dtype}" for n, (o, _) in self.scratch.items())
+        yield f"in parts: {count} kernels, {between or 'nothing'} between them ({size(held)}), predicted {micro(seconds)}"
+        for p in every:
+            names = ", ".join(r.name for r in p.program.results)
+            first, *more = p.choice.reasons
+            yield f"{names}: {micro(p.choice.seconds)}, {first}"
+            yield from (f"  {line}" for line in more)
+
+
+__all__ = ["on_tensor_cores", "parted"]
