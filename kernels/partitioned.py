@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redalg import _hooks
 from redalg.errors import RedalgError
+from redalg.graph.contractions import contracts
 from redalg.graph.node import outermost_reductions
 from redalg.kernels.gemm.match import SMALL, TYPES
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
@@ -58,8 +59,8 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
 
 def on_tensor_cores(made: Planned) -> bool:
     """Whether a kernel, or one before it, multiplies on tensor cores or is left to a library that does."""
-    own = made.module.threads is not None or made.vendor is not None
-    return own or any(map(on_tensor_cores, made.before))
+    own = made.module.threads or made.vendor is not None
+    return bool(own) or any(map(on_tensor_cores, made.before))
 
 
 def _floats(call: Call) -> bool:
@@ -67,13 +68,22 @@ def _floats(call: Call) -> bool:
     return all("float" in str(call.dtypes[t.name]) for t in call.form.spec.tensors)
 
 
-@lru_cache(maxsize=512)
-def _derived(spec: Spec) -> Form:
-    """The form of a part, over what its reductions run along. Raises: RedalgError."""
-    along = list(dict.fromkeys(n.attr.axes for n in outermost_reductions(*spec.outputs.values())))
-    if len(along) != 1:
+def _along(spec: Spec, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """What the reductions of a part run along: the longest of several products that are added.
+
+    Raises: Outside where other reductions run along different axes.
+    """
+    folds = list(outermost_reductions(*spec.outputs.values()))
+    along = list(dict.fromkeys(n.attr.axes for n in reversed(folds)))
+    if len(along) != 1 and not (along and all(map(contracts, folds))):
         raise Outside("its outermost reductions run along different axes" if along else "it has no reductions")
-    return _hooks.derive(spec, axis=along[0][0] if len(along[0]) == 1 else along[0], max_passes=8)
+    return max(along, key=lambda axes: prod(sizes[a] for a in axes))
+
+
+@lru_cache(maxsize=512)
+def _derived(spec: Spec, along: tuple[str, ...]) -> Form:
+    """The form of a part. Raises: RedalgError."""
+    return _hooks.derive(spec, axis=along[0] if len(along) == 1 else along, max_passes=8)
 
 
 @dataclass
@@ -111,12 +121,14 @@ class _Parts:
             self.scratch[name] = Operand(name, axes, dtype), self._lying(axes, dtype)
         self._require_small()
         last = self._part(self.partition.last)
-        if narrow and last.module.threads is None:
+        if narrow and not last.module.threads:
             raise Outside("what would be rounded is not multiplied by tensor cores")
         before = tuple(map(self._part, self.partition.before))
         every = (*before, last)
         seconds, moved = (sum(x) for x in zip(*((p.choice.seconds, p.choice.bytes) for p in every), strict=True))
-        choice = replace(last.choice, seconds=seconds, bytes=moved, moved=0, reasons=tuple(self._reasons(every, seconds)))
+        choice = replace(
+            last.choice, seconds=seconds, bytes=moved, moved=0, reasons=tuple(self._reasons(every, seconds))
+        )
         sizes = {a: n for p in every for a, n in p.sizes.items()} | dict(self.sizes)
         wanted = {r.name: r for p in every for r in p.program.results}
         results = tuple(wanted[n] for n in self.call.form.spec.outputs)
@@ -145,7 +157,8 @@ class _Parts:
     def _require_small(self) -> None:
         """Raises: Outside where what lies between parts is far larger than what a call reads and writes."""
         held = sum(view.elements * STORAGE[o.dtype] for o, view in self.scratch.values())
-        arrays = [(x.axes, x.dtype) for x in (*self.program.operands, *self.program.results)]
+        arrays = [(x.axes, x.dtype) for x in self.program.operands]
+        arrays += [(x.axes, x.dtype) for x in self.program.results]
         own = sum(prod(self.sizes[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays if dtype in STORAGE)
         if held > MOST_HELD * own:
             raise Outside(f"between its parts lie {held} bytes, and all of the call's arrays have {own}")
@@ -165,7 +178,7 @@ class _Parts:
                 results[n] = self.call.results[n]
             else:
                 results[n] = own[n].dtype, View.contiguous(tuple(self.sizes[a] for a in axes))
-        form = _derived(spec)
+        form = _derived(spec, _along(spec, self.sizes))
         call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
         return self.whole(replace(call, results=results, rounded=self.kind if self.kind in TYPES else ""))
 
@@ -173,7 +186,8 @@ class _Parts:
         count = sum(1 + len(p.before) for p in every)
         held = sum(view.elements * STORAGE[o.dtype] for o, view in self.scratch.values())
         between = ", ".join(f"{n}[{','.join(o.axes)}] {o.dtype}" for n, (o, _) in self.scratch.items())
-        yield f"in parts: {count} kernels, {between or 'nothing'} between them ({size(held)}), predicted {micro(seconds)}"
+        said = f"{between or 'nothing'} between them ({size(held)})"
+        yield f"in parts: {count} kernels, {said}, predicted {micro(seconds)}"
         for p in every:
             names = ", ".join(r.name for r in p.program.results)
             first, *more = p.choice.reasons

@@ -175,7 +175,12 @@ CELLS = {
         {"m": 512, "k": 784, "n": 1000, "l": 504, "o": 10},
         _three,
     ),
-    "heads": Cell("Y = sum[c](X[m,c]*W[h,d,c]); order Y = m h d; return Y", "c", {"m": 2048, "c": 1024, "h": 16, "d": 64}, _heads_of),
+    "heads": Cell(
+        "Y = sum[c](X[m,c]*W[h,d,c]); order Y = m h d; return Y",
+        "c",
+        {"m": 2048, "c": 1024, "h": 16, "d": 64},
+        _heads_of,
+    ),
 }
 
 
@@ -240,7 +245,13 @@ def _drawn(form: Any, sizes: dict[str, int], kind: str) -> Arrays:
     made = {}
     for t in form.spec.tensors:
         shape = [sizes[a] for a in t.axes]
-        wide = t.name not in ("X", "Z", "H", "Q", "K", "V") or t.name == "H" and "l" in t.axes or t.name == "V" and "v" in t.axes
+        wide = (
+            t.name not in ("X", "Z", "H", "Q", "K", "V")
+            or t.name == "H"
+            and "l" in t.axes
+            or t.name == "V"
+            and "v" in t.axes
+        )
         scale = shape[-1] ** -0.5 if wide and len(shape) > 1 else 1.0
         made[t.name] = (torch.randn(shape, device="cuda") * scale).to(getattr(torch, kind))
     return made

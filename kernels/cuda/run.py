@@ -375,8 +375,7 @@ class Ready:
         self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
-        vendor = self.planned.vendor is not None
-        self.maps = TensorMaps(self.planned, views, self.device) if self.planned.maps and not vendor else None
+        self.maps = self._maps()
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
@@ -407,6 +406,12 @@ class Ready:
         each = {n: STORAGE[dtype_name(a)] for n, a in held.items()}
         over = self.planned.over
         return Receiving(self.framework, self.device, self.outputs, self.views, each, places, over)
+
+    def _maps(self) -> TensorMaps | None:
+        """The tensor maps of its kernel, of arrays of the call and of scratch."""
+        known = self.views | {n: view for n, (_, view) in self._scratch.items()}
+        needed = self.planned.maps and self.planned.vendor is None
+        return TensorMaps(self.planned, known, self.device) if needed else None
 
     def _first_launch(self, target: Target) -> Launch | library.Product | None:
         made = self.planned

@@ -18,13 +18,14 @@ before anything is printed. The invariants, by the word each error begins with::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite, prod
 from typing import TYPE_CHECKING, NoReturn
 
 from redalg.errors import RedalgError
 from redalg.graph.node import Node, walk
 from redalg.kernels.gemm.match import Cut, sums_of
+from redalg.kernels.gemm.places import Place
 from redalg.kernels.gemm.prologue import GROUP
 from redalg.kernels.gemm.tiles import SIDES, blocks_of
 from redalg.kernels.ir.program import STORAGE
@@ -77,7 +78,8 @@ class _Checker:
             if draft.product.plan.instruction == "wgmma":
                 left, right = self.box_rows()
                 for k, m in enumerate(draft.product.maps):
-                    self.boxes(m, right if k else left)
+                    whole = k % 2 if draft.product.plan.joined else k
+                    self.boxes(m, right if whole else left)
             self.views()
             self.grid()
         self.vendor()
@@ -88,7 +90,7 @@ class _Checker:
     # --- what is multiplied ------------------------------------------------------------------------------------------
 
     def axes(self, made: Cut) -> None:
-        every = (*made.batch, *made.rows, made.column, made.stream)
+        every = (*made.batch, *made.rows, made.column, made.stream, *{x.stream for x in made.joined} - {made.stream})
         self.require(len({*every}) == len(every), f"axes: {', '.join(every)}", "an axis plays one part")
         for axis in every:
             length = self.sizes.get(axis, 0)
@@ -126,7 +128,13 @@ class _Checker:
         made, operands = self.draft.made, self.draft.operands
         assert made is not None and operands is not None
         kinds = (*operands.kinds, *operands.kinds[1:] * len(made.parallel))
-        for side, kind, place in zip(made.sides, kinds, operands.places, strict=True):
+        for product, places in zip((made, *made.joined), (operands.places, *operands.joined), strict=True):
+            self.places(product, kinds, places)
+        written = [r.name for r in operands.results]
+        self.require(sorted(written) == sorted(made.outputs), f"epilogue: writes {written}", "each result once")
+
+    def places(self, made: Cut, kinds: Sequence[str], places: Sequence[Place]) -> None:
+        for side, kind, place in zip(made.sides, kinds, places, strict=True):
             self.require(kind in TYPE, f"operands: {side.name} of {kind}", f"tensor cores multiply {', '.join(TYPE)}")
             self.require(place.dtype == kind, f"operands: {place.name} of {place.dtype}", f"{kind} is multiplied")
             apart = len(place.strides) - len(made.batch) - 2
@@ -142,8 +150,6 @@ class _Checker:
                 f"operands: {place.name} has strides {place.strides}",
                 "copies are of 16 bytes",
             )
-        written = [r.name for r in operands.results]
-        self.require(sorted(written) == sorted(made.outputs), f"epilogue: writes {written}", "each result once")
 
     def rows_of(self, axes: tuple[str, ...]) -> int:
         """How many rows an operand's matrix has."""

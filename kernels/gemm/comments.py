@@ -27,7 +27,7 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
     yield from (f"  {line}" for line in tiles.roles())
     yield f"  where {_product(plan)}"
     yield f"Shared memory: {plan.size} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
-    left, *others = (operand_name(m.operand) for m in made.maps)
+    left, *others = (operand_name(m.operand) for m in made.maps[: plan.products + 1])
     right = " and ".join(others) + (", each" if len(others) > 1 else "")
     kinds = plan.kinds
     shape = f"{plan.chunk} x {plan.left_rows}" if plan.left_flat else f"{plan.left_rows} x {plan.chunk}"

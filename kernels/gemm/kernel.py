@@ -19,9 +19,9 @@ loads come after that acquire too: a consumer waits for the full barrier, at whi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
@@ -70,7 +70,8 @@ CLUSTER_INIT = f"{INIT.removesuffix('.')} of both blocks."
 @dataclass(frozen=True)
 class Gemm:
     """What is printed: `program` holds operands and results, whose nodes read the leaves `sums_of`; ``row``: the axes
-    that number rows, taken together; ``maps``: those of the left and of the right operands; ``inside``: what prepares
+    that number rows, taken together; ``maps``: those of the left and of the right operands, then both of every product
+    whose terms are added to the same sums; ``inside``: what prepares
     one of them in the same launch; ``late``: arrays that others write, and who does; ``counted``: results that are
     counted, for a product behind this one in the same launch."""
 
@@ -286,11 +287,29 @@ class GemmKernel(TilePrinter, Warpgroups):
         self._expect()
 
     def load(self, op: Load) -> None:
-        p, number = self.plan, [*self.tiles.tiles].index(op.tile)
+        number = [*self.tiles.tiles].index(op.tile)
+        if not self.plan.joined:
+            self._load(number)
+            return
+        self._load_of(number, 0)
+
+    def _load_of(self, number: int, product: int) -> None:
+        """An operand's chunk of the product that the term belongs to: of this one, or of one behind it."""
+        firsts = self.plan.first_terms
+        if product == len(firsts) - 2:
+            self._load(number, product)
+            return
+        with self.out.block(f"if term < {firsts[product + 1]}:"):
+            self._load(number, product)
+        with self.out.block("else:"):
+            self._load_of(number, product + 1)
+
+    def _load(self, number: int, product: int = 0) -> None:
+        p = self.plan
         if number:
-            self._boxes(number, self._right_place(number - 1), "column_first", p.columns, p.flat)
+            self._boxes(number, self._right_place(number - 1), "column_first", p.columns, p.flat, product)
         else:
-            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, p.left_flat)
+            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, p.left_flat, product)
 
     @property
     def pixels(self) -> planned.Pixels | None:
@@ -435,9 +454,10 @@ class GemmKernel(TilePrinter, Warpgroups):
         rows = self.made.rows
         return self.access.size(rows[0]) if len(rows) == 1 else self.fix("all_rows")
 
-    def _boxes(self, number: int, place: str, first: str, length: int, flat: bool) -> None:
+    def _boxes(self, number: int, place: str, first: str, length: int, flat: bool, product: int) -> None:
         """A chunk of one operand, of which a block of a pair brings half."""
-        p, m, side = self.plan, self.made.maps[number], SIDES[min(number, 1)]
+        at_map = number + 2 * product
+        p, m, side = self.plan, self.made.maps[at_map], SIDES[min(number, 1)]
         blocks = p.sharing.blocks
         shared = blocks > 1 and p.shared is side
         count, rank, to = length // 64 if flat else 1, "rank" if p.paired else "among", []
@@ -445,19 +465,20 @@ class GemmKernel(TilePrinter, Warpgroups):
             length, count = length // blocks, max(1, count // blocks)
             place, first = f"{place} + {128 * length} * {rank}", self._shared_first(number, first, length * blocks)
             to = [] if p.paired else [f"{(1 << blocks) - 1} << ({blocks} * piece)"]
-        address = map_at(number + self.first_map)
+        address = map_at(at_map + self.first_map)
         step = 8192 if flat else 128 * (p.columns * p.products if number else p.left_rows)
-        for d, k in product(range(p.deep), range(count)):
+        before = p.first_terms[product]
+        for d, k in itertools.product(range(p.deep), range(count)):
             where = at(place, step * d + 8192 * p.deep * k), address, self.ring.full
-            box = [*where, *to, *self._place(m, d, at(first, 64 * k), flat)]
+            box = [*where, *to, *self._place(m, p.box_terms * d - before, at(first, 64 * k), flat)]
             self.out(f"load_{side}_tile({', '.join(box)})")
 
-    def _place(self, m: planned.Map, part: int, first: str, flat: bool) -> list[str]:
-        """Coordinates of a box, from the innermost on."""
+    def _place(self, m: planned.Map, offset: int, first: str, flat: bool) -> list[str]:
+        """Coordinates of a box, from the innermost on; `offset`: of its first term from that of the chunk."""
         if m.pixels is not None:
             return self._pixel_box()
         walked = self.pixels is not None
-        term = "channel" if walked else f"term + {self.plan.box_terms * part}" if part else "term"
+        term = "channel" if walked else at("term", offset) if offset >= 0 else f"term - {-offset}"
         outer = [f"{'tap' if walked else 'i'}_{axis_name(a)}" for a in m.axes[2:]]
         return [first, term, *outer] if flat else [term, first, *outer]
 

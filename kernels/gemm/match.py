@@ -9,6 +9,8 @@ the sums of other products over the same axis (a gate: Σ_j x·y · g(Σ_j x·z)
 one, and passes its results through memory. Another product of the same left operand with a tensor (a gate's other
 half) is multiplied beside the first one, by the same kernel, where that tensor is read in place.
 
+Products of tensors that are added, Σ_j x·y + Σ_d u·v, are one product whose terms are those of both (`Cut.joined`).
+
 An operand is exact where it is a tensor, or a cast: the cast in the spec is the rounding. Any other expression is
 rounded once to the type that is multiplied (a relative 2^-8 for bfloat16, 2^-11 for float16). Factors that do not vary
 along j stay with an operand that is rounded anyway, and leave one that is exact for the epilogue.
@@ -19,10 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from redalg.graph.masked import finite
 from redalg.graph.node import (
     Node,
+    add,
     factors,
     fresh,
     logical,
@@ -67,11 +71,18 @@ class Side:
         return self.node.op == "tensor"
 
 
+class More(NamedTuple):
+    """Products beside the fold: right operands of those of the same left operand, whose sums are the leaves `sums_of`
+    (1, 2, …); products of tensors whose terms are added to the same sums."""
+
+    parallel: tuple[Side, ...] = ()
+    joined: tuple[Cut, ...] = ()
+
+
 @dataclass(frozen=True)
 class Cut:
     """A spec taken apart: ``outputs`` over the leaf `SUMS`, the tensors, and states of ``states``, which are named.
 
-    ``parallel``: right operands of products of the same left operand, whose sums are the leaves `sums_of` (1, 2, …).
     ``given``: for each side the states and the outputs that it makes besides its operand; then those that are made of
     other products over the stream, along rows and columns.
     """
@@ -87,7 +98,15 @@ class Cut:
     outputs: Mapping[str, Node]
     states: Mapping[str, Node]
     given: tuple[Mapping[str, Node], Mapping[str, Node], Mapping[str, Node]]
-    parallel: tuple[Side, ...] = ()
+    more: More = More()
+
+    @property
+    def parallel(self) -> tuple[Side, ...]:
+        return self.more.parallel
+
+    @property
+    def joined(self) -> tuple[Cut, ...]:
+        return self.more.joined
 
     @property
     def stream(self) -> str:
@@ -127,9 +146,10 @@ def sums_of(number: int) -> str:
     return f"{SUMS}{number + 1}" if number else SUMS
 
 
-def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: bool = True) -> Cut:
-    """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype; `beside`:
-    whether products of the same left operand are multiplied in the same kernel.
+def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: bool = True, joins: bool = True) -> Cut:
+    """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype; `parallel`:
+    whether products of the same left operand are multiplied in the same kernel; `joins`: whether terms of products
+    that are added are added to the same sums.
 
     Raises: NoProduct, with the reason.
 
@@ -149,10 +169,13 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     left, right, rest = _sides(factors, stream, (*batch, *rows), (*batch, column), formats, names)
     sums = state(SUMS, (*batch, *rows, column))
     whole = _scaled(sums, rest)
-    epilogue = {n: substitute(x, {fold: whole}, raw=True) for n, x in spec.outputs.items()}
-    read = [x for x in epilogue.values() if _reads(x)]
-    states = _states(read, stream, names)
-    more = _parallel(states, left, right, (*batch, column), stream, formats) if parallel else {}
+    joins = joins and not rest and left.bare and right.bare
+    total, joined = _joined(spec, fold, (batch, rows, column), formats, names) if joins else (fold, ())
+    added = (a for a in total.args if a not in (fold, *(x.fold for x in joined)))
+    replaced = {total: add(whole, *added) if joined else whole}
+    epilogue = {n: substitute(x, dict(replaced), raw=True) for n, x in spec.outputs.items()}
+    states = _states(filter(_reads, epilogue.values()), stream, names)
+    more = _parallel(states, left, right, (*batch, column), stream, formats) if parallel and not joined else {}
     states = {n: x for n, x in states.items() if n not in more}
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
     places = ({*left.axes, *stream}, {*right.axes, *stream}, {*left.axes, column} - {*stream})
@@ -161,8 +184,45 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     for number, (node, _) in enumerate(more.values(), 1):
         leaves[node] = state(sums_of(number), (*batch, *rows, column))
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if _reads(x)}
-    sides = tuple(side for _, side in more.values())
-    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, sides)
+    beside = More(tuple(side for _, side in more.values()), joined)
+    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, beside)
+
+
+def _summands(spec: Spec, fold: Node) -> tuple[Node, tuple[Node, ...]]:
+    """The sum that a product is a summand of, and other products among its summands, where nothing else reads them;
+    else the product alone."""
+    every = [*walk(*spec.outputs.values())]
+    total, *others = [n for n in every if fold in n.args] or [fold]
+    if others or total.op != "add" or fold in spec.outputs.values():
+        return fold, ()
+    alike = [a for a in total.args if a is not fold and a.op == "reduce" and a.attr.kind == "sum"]
+    found = tuple(a for a in alike if a.axes == fold.axes and _product(a, a.attr.axes))
+    elsewhere = {a for n in every if n is not total for a in n.args} | {*spec.outputs.values()}
+    return (fold, ()) if elsewhere.intersection(found) else (total, found)
+
+
+def _joined(
+    spec: Spec,
+    fold: Node,
+    roles: tuple[Along, Along, str],
+    formats: Mapping[str, str],
+    names: Callable[[str], str],
+) -> tuple[Node, tuple[Cut, ...]]:
+    """The sum that a product is a summand of, and its other products, of tensors, as cuts of their own; the product
+    alone where one of them is of another kind."""
+    total, others = _summands(spec, fold)
+    (batch, rows, column), found = roles, []
+    for other in others:
+        along: Along = other.attr.axes
+        try:
+            *own, parts = _roles(spec, other, along)
+            left, right, rest = _sides(parts, along, (*batch, *rows), (*batch, column), formats, names)
+        except NoProduct:
+            return fold, ()
+        if tuple(own) != roles or rest or not (left.bare and right.bare):
+            return fold, ()
+        found.append(Cut(spec, other, along, batch, rows, column, left, right, {}, {}, ({}, {}, {})))
+    return (total, tuple(found)) if found else (fold, ())
 
 
 def _scaled(sums: Node, factors: Sequence[Node]) -> Node:

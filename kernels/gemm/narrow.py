@@ -65,7 +65,8 @@ OVERLAP = 4  # the norm of what runs side by side: two that take as long are 1.1
 @dataclass(frozen=True)
 class Narrow:
     """What is multiplied: rows, columns, terms, batches, by types and layouts as in `GemmPlan`. ``whole``: terms are
-    added in one order, whatever the number of rows. ``pixels``: rows are pixels, whose terms are taps of channels."""
+    added in one order, whatever the number of rows. ``pixels``: rows are pixels, whose terms are taps of channels.
+    ``joined``: terms of other products that are added to the same sums."""
 
     kinds: tuple[str, str]
     flat: bool
@@ -78,6 +79,7 @@ class Narrow:
     whole: bool = False
     pixels: bool = False
     left_flat: bool = False
+    joined: tuple[int, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -112,6 +114,7 @@ class Narrow:
                     deep=deep,
                     brought=brought,
                     left_flat=self.left_flat,
+                    joined=self.joined,
                 )
                 yield replace(plan, group=max(1, -(-self.rows // plan.rows)))
 
@@ -138,8 +141,8 @@ class Narrow:
         count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
         blocks, each = count * plan.cluster, STORAGE[self.kinds[0]]
         rounds = -(-count // self.running(plan))
-        weights = self.columns * self.terms * self.products
-        once = each * (weights + self.rows * self.terms) * self.batches
+        terms = self.terms + sum(self.joined)
+        once = each * terms * (self.columns * self.products + self.rows) * self.batches
         run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
         own = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
         brings = [1 / plan.sharing.blocks if plan.shared is side else 1 for side in SIDES]

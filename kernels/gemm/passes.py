@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -57,11 +58,13 @@ WORDS = (None, TENSOR, MMA, FUSED_PROLOGUE)  # schedules under which such kernel
 
 
 class Operands(NamedTuple):
-    """The types that are multiplied, left and right, where each operand is read, and the results of the epilogue."""
+    """The types that are multiplied, left and right, where each operand is read, also of every product that is joined,
+    and the results of the epilogue."""
 
     kinds: tuple[str, str]
     places: tuple[Place, ...]
     results: tuple[Result, ...] = ()
+    joined: tuple[tuple[Place, ...], ...] = ()
 
 
 class Joined(NamedTuple):
@@ -157,6 +160,12 @@ class GemmDraft:
         return self.sizes[self.made.stream] if pixels is None else pixels.terms
 
     @property
+    def joined_terms(self) -> tuple[int, ...]:
+        """Of products that are added to the same sums."""
+        assert self.made is not None
+        return tuple(self.sizes[x.stream] for x in self.made.joined)
+
+    @property
     def batches(self) -> int:
         assert self.made is not None
         return prod(self.sizes[a] for a in self.made.batch)
@@ -188,7 +197,7 @@ def taken_apart(draft: GemmDraft) -> None:
         raise Outside("an axis has length 0")
     form = draft.call.form
     draft.made = made = cut(form.spec, form.plan.axis, _formats(draft))
-    draft.sizes = {**draft.sizes, made.stream: prod(draft.sizes[a] for a in made.along)}
+    draft.sizes = {**draft.sizes, **{x.stream: prod(draft.sizes[a] for a in x.along) for x in (made, *made.joined)}}
 
 
 def _formats(draft: GemmDraft) -> dict[str, str]:
@@ -210,12 +219,34 @@ def read(draft: GemmDraft) -> None:
     if draft.mma:
         _require_mma(draft, made, kinds)
     places = _places(draft, made, kinds)
-    if made.parallel and (
-        kinds[0] in FLOAT8 or draft.mma or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1
-    ):
-        draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, formats, parallel=False)
-        places = _places(draft, made, kinds)
-    draft.operands = Operands(kinds, places, results_of(made, draft.program))
+    joined = tuple(_places(draft, x, kinds) for x in made.joined)
+    joins = not joined or _joins(draft, kinds, places, joined)
+    parallel = not made.parallel or _parallel(draft, kinds, places)
+    if not (joins and parallel):
+        spec, along = draft.call.form.spec, draft.call.form.plan.axis
+        draft.made = made = cut(spec, along, formats, parallel=parallel, joins=joins)
+        places, joined = _places(draft, made, kinds), ()
+    draft.operands = Operands(kinds, places, results_of(made, draft.program), joined)
+
+
+def _parallel(draft: GemmDraft, kinds: tuple[str, str], places: tuple[Place, ...]) -> bool:
+    """Whether products of one left operand are multiplied in one kernel: with tensors that lie alike, in place."""
+    rights = places[1:]
+    apart = any(p.why for p in rights) or len({p.flat for p in rights}) > 1
+    return not (kinds[0] in FLOAT8 or draft.mma or apart)
+
+
+def _joins(
+    draft: GemmDraft, kinds: tuple[str, str], places: tuple[Place, ...], joined: tuple[tuple[Place, ...], ...]
+) -> bool:
+    """Whether terms of other products come to the same stages: from tensors that are read in place and lie alike."""
+    made = draft.made
+    assert made is not None
+    formats = {(x.left.format, x.right.format) for x in (made, *made.joined)}
+    own = all(not p.why and p.pixels is None and not p.taps for p in (*places, *(p for x in joined for p in x)))
+    alike = all([p.flat for p in x] == [p.flat for p in places] for x in joined)
+    plain = not draft.mma and kinds[0] not in FLOAT8 and draft.launches is None
+    return plain and own and alike and len(formats) == 1
 
 
 def _require_mma(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> None:
@@ -240,10 +271,8 @@ def _few(draft: GemmDraft) -> Narrow | None:
         return None
     shape = draft.rows, sizes[made.column], draft.terms, draft.batches
     call, products, left = draft.call, len(made.sides) - 1, operands.places[0]
-    pixels = left.pixels is not None
-    return Narrow(
-        operands.kinds, operands.places[1].flat, *shape, products, call.target, call.deterministic, pixels, left.flat
-    )
+    how = call.deterministic, left.pixels is not None, left.flat, draft.joined_terms
+    return Narrow(operands.kinds, operands.places[1].flat, *shape, products, call.target, *how)
 
 
 def tiled(draft: GemmDraft) -> None:
@@ -304,7 +333,8 @@ def _rounds(draft: GemmDraft, rows: int) -> Rounds:
     assert made is not None and operands is not None
     left, right = operands.places[:2]
     shape = _shape(draft, rows)
-    return Rounds(operands.kinds, right.flat, *shape, draft.call.target, len(made.sides) - 1, left.flat)
+    how = len(made.sides) - 1, left.flat, draft.joined_terms
+    return Rounds(operands.kinds, right.flat, *shape, draft.call.target, *how)
 
 
 def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
@@ -328,7 +358,7 @@ def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | str:
     case = Splitting(draft.rows, draft.sizes[made.column], draft.batches, call.target)
     if why := refusal(made, operands.kinds, pixels, draft.part, whole):
         return why if [*case.parted(alone)] else ""
-    seconds = _seconds(draft, alone) / OVER if draft.narrow is not None else case.seconds(alone)
+    seconds = _seconds(draft, alone) / (OVER if draft.narrow is not None else 1)
     plan = chosen(_rounds(draft, draft.rows).plans(), case, seconds)
     if isinstance(plan, GemmPlan):
         draft.parted = Parted(partial_of(made), case.seconds(plan))
@@ -356,6 +386,7 @@ def _seconds(draft: GemmDraft, plan: GemmPlan) -> float:
     left = draft.rows * draft.batches * sizes[made.stream] if pixels is None else prod(pixels.lengths)
     count = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)[0]
     moved = left + sizes[made.stream] * sizes[made.column]
+    moved += sum(draft.joined_terms) * (draft.rows + sizes[made.column]) * draft.batches
     return seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target)
 
 
@@ -373,13 +404,16 @@ def assembled(draft: GemmDraft) -> None:
         made.rows,
         (made.stream,),
         (made.column,),
-        operands_of(made, places, program) + tuple(o for o, _ in scratch.values()),
+        operands_of(made, (*places, *itertools.chain(*operands.joined)), program)
+        + tuple(o for o, _ in scratch.values()),
         _written(draft),
         (),
         "float32",
         title=program.title,
     )
     maps = maps_of(made, places, plan)
+    for other, where in zip(made.joined, operands.joined, strict=True):
+        maps += maps_of(other, where, plan)
     count, down, over = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)
     blocks = plan.cluster * min(count, plan.resident * target.multiprocessors // plan.cluster)
     parts = () if draft.parted is None else (draft.parted.partial.axis,)
@@ -403,6 +437,8 @@ def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
     call = draft.call
     if draft.mma:
         raise Outside("rows are prepared inside a kernel by wgmma alone, on compute capability 9.0")
+    if draft.joined_terms:
+        raise Outside("terms of several products are added")
     return inside_of(
         draft.product.gemm, prepared, draft.product.sizes, call.target, call.deterministic, draft.launches == 1
     )
@@ -414,6 +450,8 @@ def _chain_of(draft: GemmDraft, behind: GemmDraft) -> Chain:
     assert found is not None and first is not None and own is not None
     if draft.mma:
         raise Outside("two products are one kernel by wgmma alone, on compute capability 9.0")
+    if draft.joined_terms or behind.joined_terms:
+        raise Outside("terms of several products are added")
     if draft.narrow is None or behind.narrow is None:
         raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
     if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:
@@ -519,7 +557,7 @@ def left_to_library(draft: GemmDraft) -> None:
     """A product of a chain as a call of a library, where that keeps to the numbers and is predicted to be faster."""
     made, operands, found, choice = draft.made, draft.operands, draft.product, draft.choice
     assert made is not None and operands is not None and found is not None and choice is not None
-    if not (draft.part or made.chained[0]) or draft.joined and not isinstance(draft.joined, str):
+    if not (draft.part or made.chained[0]) or made.joined or draft.joined and not isinstance(draft.joined, str):
         return
     whole = library.Shared(made, operands.kinds, operands.places, operands.results, draft.sizes)
     each, column = STORAGE[operands.kinds[0]], draft.sizes[made.column]

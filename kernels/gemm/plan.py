@@ -319,6 +319,8 @@ def reasons_of(
         rounding = "exact" if side.format is not None else f"rounded once to {kind}"
         where = f"prepared before the product, since {place.why}" if place.why else "read in place" + _walked(place)
         lines.append(f"{side.name} = {short(side.node)} as {kind}, {rounding}: {where}")
+    for other in made.joined:
+        lines.append(f"terms of {short(other.fold)} are added to the same sums, in chunks behind the others")
     for name, node in made.states.items():
         lines.append(f"{name} = {short(node)}, a stage that the epilogue reads, kept with it")
     for name, node in made.outputs.items():

@@ -79,7 +79,7 @@ def _operands(made: Gemm, row: str) -> tuple[dict[str, Tile], tuple[Load, ...]]:
     """Tiles of a chunk of the left operand and of the right ones, and what loads them."""
     p, tiles, loads = made.plan, dict[str, Tile](), []
     held = {o.name: o.axes for o in made.program.operands}
-    for k, m in enumerate(made.maps):
+    for k, m in enumerate(made.maps[: p.products + 1]):
         name = m.operand
         while name in tiles or name in (TOTALS, *sums_named(p.products)):
             name += "_"

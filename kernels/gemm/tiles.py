@@ -53,7 +53,8 @@ class GemmPlan:
     ``group``: rows of blocks that are computed before the next columns. ``staged``: results are written by way of
     shared memory, 16 bytes at a time, or, ``bulk``, by the copy engine, row by row, while the block multiplies its next
     tile; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
-    bytes of shared memory that a block may have.
+    bytes of shared memory that a block may have. ``joined``: terms of other products that are added to the same sums;
+    chunks hold terms of one product.
     """
 
     kinds: tuple[str, str]
@@ -78,6 +79,7 @@ class GemmPlan:
     followed: bool = False
     left_flat: bool = False
     parts: int = 1
+    joined: tuple[int, ...] = ()
 
     instruction = "wgmma"
     resident = 1  # blocks that share a multiprocessor
@@ -138,7 +140,15 @@ class GemmPlan:
 
     @property
     def chunks(self) -> int:
-        return -(-self.terms // self.chunk)
+        return self.first_terms[-1] // self.chunk
+
+    @property
+    def first_terms(self) -> list[int]:
+        """Where the terms of every product begin, in whole chunks, and where all end."""
+        found = [0]
+        for terms in (self.terms, *self.joined):
+            found.append(found[-1] + -(-terms // self.chunk) * self.chunk)
+        return found
 
     @property
     def left_bytes(self) -> int:
@@ -203,11 +213,14 @@ SUMS = 256  # columns of all products of a tile: sums of two warpgroups that fit
 def shapes(promoted: bool, broad: bool = True, products: int = 1, flat: bool = False) -> Iterator[Shape]:
     """Tiles whose sums fit registers, the largest first: these where the epilogue takes few, `broad`.
 
-    Of several `products`, which have no tiles of more columns than 256 for all, those between that make the last round
-    of multiprocessors a fuller one; a `flat` operand comes in boxes of 64 columns.
+    Those between 128 and 256 columns make the last round of multiprocessors a fuller one: 640 rows by 4096 columns are
+    80 tiles of 128 by 256, for 132 multiprocessors, and 130 of 128 by 160 (42.7 and 30.3 us with 4096 terms, H200). Of
+    96 columns none was faster. Several `products` have no tiles of more columns than 256 for all; a `flat` operand
+    comes in boxes of 64 columns.
     """
     if products == 1 and broad:
-        yield (2, 2, 128) if promoted else (2, 1, 256)
+        yield from ((2, 1, columns) for columns in range(256, 128, -64 if flat else -32) if not promoted)
+        yield from ([(2, 2, 128)] if promoted else [])
     step = 64 if products == 1 or flat else 16
     for columns in range(min(128, SUMS // products // step * step), 63 if products == 1 else 31, -step):
         for consumers in (2, 1):
@@ -257,6 +270,7 @@ class Rounds:
     target: Target
     products: int = 1
     left_flat: bool = False
+    joined: tuple[int, ...] = ()
 
     @property
     def promoted(self) -> bool:
@@ -289,6 +303,7 @@ class Rounds:
             most_shared=self.target.most_shared,
             products=self.products,
             left_flat=self.left_flat,
+            joined=self.joined,
         )
         shared = Tile.LEFT if halves == 2 else Tile.RIGHT
         size = 2 if self._pairs(plan, shared) else 1

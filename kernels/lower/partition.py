@@ -6,8 +6,8 @@ again for every other axis that it is read along. A `Partition` has the specs of
 the spec that reads it: all three of them ordinary ones, so that what the spec means is what its parts mean together.
 
 Where to cut is a choice. Products have a height: how many of them stand inside each other up to there. `partitions`
-gives, for every height, the cut below which no product is higher; and for every stream, the cut below which
-no product runs along it. Whoever plans kernels compares what they take.
+gives, for every height, the cut below which no product is higher; for every stream, the cut below which no product
+runs along it; and what stands inside of other products alone. Whoever plans kernels compares what they take.
 
 What is written is as much of an expression around a product as has no other axes and no other reductions, so that maps
 (a bias, an activation, a gate) are part of the product's kernel. Where several different ones are read, it is the
@@ -67,6 +67,7 @@ def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
     heights = _heights(spec.outputs.values())
     every = [{n for n in products if heights[n] <= top} for top in sorted({heights[n] for n in products})]
     every += [{n for n in products if n.attr.axes != along} for along in dict.fromkeys(n.attr.axes for n in products)]
+    every.append({m for n in products for m in walk(*n.args) if contracts(m)})
     seen = set()
     for made in every:
         frontier = frozenset(_highest(spec.outputs.values(), made))
@@ -144,7 +145,7 @@ class _Parts:
         taken = {t.name for t in self.spec.tensors} | {*self.spec.outputs} | {*self.spec.axes}
         self.written: dict[Node, Node] = {}
         self.divided: dict[Node, list[Node]] = {}
-        stack, seen = list(reversed(self.spec.outputs.values())), set[Node]()
+        stack, seen = [*self.spec.outputs.values()][::-1], set[Node]()
         while stack:
             node = stack.pop()
             if node in seen or node not in self.carriers:
@@ -263,24 +264,24 @@ def _lying(leaf: Node, nodes: Iterable[Node]) -> Axes:
     return own
 
 
-def _factors(nodes: Iterable[Node], names: Collection[str]) -> dict[str, frozenset[str]]:
+def _factors(nodes: Collection[Node], names: Collection[str]) -> dict[str, frozenset[str]]:
     """Which tensors of these names are read as factors of products alone, and the tensors beside them there."""
     every = [*walk(*nodes)]
     folds = [n for n in every if contracts(n)]
-    bodies = {n.args[0] for n in folds}
-    allowed = {f.args[0]: _moving(f) for f in folds}
+    moving = {f.args[0]: _moving(f) for f in folds}  # by the elements of products
     found: dict[str, set[str]] = {n: set() for n in names}
-    for node in every:
-        for arg in node.args:
-            read = [arg] if arg not in bodies or contracts(node) else [arg, *(arg.args if arg.op == "mul" else ())]
-            for leaf in read:
-                if leaf.op == "tensor" and leaf.attr.name in found and leaf not in allowed.get(node, ()):
-                    del found[leaf.attr.name]
-    for own in allowed.values():
-        for leaf in own:
-            if leaf.op == "tensor" and leaf.attr.name in found:
-                found[leaf.attr.name] |= {n.attr.name for f in own if f is not leaf for n in walk(f) if n.op == "tensor"}
-    return {n: frozenset(x) for n, x in found.items()}
+    for own in moving.values():
+        for leaf in (f for f in own if _is_of(f, names)):
+            found[leaf.attr.name] |= {n.attr.name for f in own if f is not leaf for n in walk(f) if n.op == "tensor"}
+    products = {*folds}
+    otherwise = {f for n in every for a in n.args if a in moving and n not in products for f in moving[a]}
+    otherwise |= {a for n in every for a in n.args if a not in moving.get(n, ())}
+    otherwise |= {*nodes}
+    return {n: frozenset(x) for n, x in found.items() if not any(_is_of(f, {n}) for f in otherwise)}
+
+
+def _is_of(node: Node, names: Collection[str]) -> bool:
+    return node.op == "tensor" and node.attr.name in names
 
 
 __all__ = ["Partition", "partitions"]

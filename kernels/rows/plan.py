@@ -116,7 +116,9 @@ def scheduled(draft: RowsDraft) -> None:
         draft.program, draft.sizes, draft.walk = ways[0]
     lost = _lost(draft, choice)
     remarks = (*draft.remarks, *([lost] if lost else []))
-    draft.choice = replace(choice, reasons=choice.reasons + remarks, slow=_slow(draft, choice, lost)) if remarks else choice
+    draft.choice = (
+        replace(choice, reasons=choice.reasons + remarks, slow=_slow(draft, choice, lost)) if remarks else choice
+    )
 
 
 def _fastest(draft: RowsDraft, ways: Sequence[tuple[Program, Mapping[str, int], Walk]]) -> Choice:

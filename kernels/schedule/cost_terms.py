@@ -205,11 +205,12 @@ class _Counter:
         return is_inverse(n) and not n.axes & self.stream
 
     def per_row(self, nodes: Iterable[Node]) -> float:
-        """Instructions of nodes that are evaluated once per row or tile, columns shared by 32 threads."""
-        columns = max(1, self.size(self.program.columns) // 32)
-        return (
-            sum(self._instructions(n) * (columns if n.axes & {*self.program.columns} else 1) for n in walk(*nodes)) + 4
-        )
+        """Instructions of nodes that are evaluated once per row or tile; 32 threads share columns, not inner axes."""
+        columns, found = max(1, self.size(self.program.columns) // 32), 4.0
+        for n in walk(*nodes):
+            inner = (n.axes | {*n.attr.axes} if n.op == "reduce" else n.axes) - self.plain
+            found += self._instructions(n) * (columns if n.axes & {*self.program.columns} else 1) * self.size(inner)
+        return found
 
     def folds(self, steps: Sequence[Step], kept: Sequence[Node] = (), resident: bool = False) -> float:
         """Instructions per element of the walks of some steps: bodies, each once, and what joins them to the fold."""

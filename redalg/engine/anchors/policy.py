@@ -132,9 +132,7 @@ def _is_bound(raw: Cascade, node: Node, mask: Node, located: Poly) -> bool:
     return bool(located) and not raw.signs.of(below, None if mask is g.TRUE else mask) & NEG
 
 
-def _paced(
-    raw: Cascade, u: Poly, mask: Node, located: Poly, rate: Fraction
-) -> tuple[TargetChoice, Node] | None:
+def _paced(raw: Cascade, u: Poly, mask: Node, located: Poly, rate: Fraction) -> tuple[TargetChoice, Node] | None:
     """An exponent u = k·v that is centred on v's extremum, k·(v - max v), and the pace k >= 0 (<= 0 at a minimum).
 
     So the spec writes it: k·v and k·max v, each rounded by itself, would differ by as much as they are large, and so
