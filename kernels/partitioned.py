@@ -8,16 +8,16 @@ operands of chains are (`redalg.kernels.gemm.match`), and its rows begin at mult
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 from redalg import _hooks
 from redalg.errors import RedalgError
 from redalg.graph.contractions import contracts
-from redalg.graph.node import outermost_reductions
+from redalg.graph.node import outermost_reductions, walk
 from redalg.kernels.gemm.match import SMALL, TYPES
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.program import STORAGE, Operand, Program
@@ -26,13 +26,16 @@ from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.partition import Partition, partitions
 from redalg.kernels.programs import BrokenPass
 from redalg.kernels.schedule.choose import micro, size
+from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.language.spec import Spec
 
+Scratch = dict[str, tuple[Operand, View]]
 Whole = Callable[[Call], Planned]  # how a part is planned
+LANES = 128  # multiplications and additions of a multiprocessor in a cycle
 MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
 
 
@@ -40,27 +43,59 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
     """The kernels of the parts that are predicted to take the least time together; None where a spec has no parts."""
     if any(n == 0 for n in sizes.values()) or not _floats(call):
         return None
-    found = []
-    for partition in partitions(call.form.spec, sizes):
+    best = None
+    for partition in sorted(partitions(call.form.spec, sizes), key=lambda p: len(p.before)):
         for rounded in (True, False):
             made = _Parts(call, program, sizes, partition, whole, rounded)
             if rounded and not made.narrow:
                 continue
             try:
-                planned = made.planned()
+                best = made.planned(best.choice.seconds if best is not None else inf)
             except BrokenPass:
                 raise
+            except _Slower:
+                pass
             except (RedalgError, Outside):  # a part does not derive, or has no kernel
                 continue
-            found.append(planned)
             break
-    return min(found, key=lambda made: made.choice.seconds, default=None)
+    return best
+
+
+def least_seconds(spec: Spec, sizes: Mapping[str, int], target: Target) -> float:
+    """What the products of matrices in a spec take at least by ordinary arithmetic, each computed once."""
+    products = (n for n in walk(*spec.outputs.values()) if contracts(n))
+    operations = sum(prod(sizes.get(a, 1) for a in (*n.axes, *n.attr.axes)) for n in products)
+    return operations / (LANES * target.multiprocessors * target.clock)
+
+
+class _Slower(Exception):
+    """A way takes no less time than one that is known."""
 
 
 def on_tensor_cores(made: Planned) -> bool:
     """Whether a kernel, or one before it, multiplies on tensor cores or is left to a library that does."""
     own = made.module.threads or made.vendor is not None
     return bool(own) or any(map(on_tensor_cores, made.before))
+
+
+def _in_a_row(every: Sequence[Planned], scratch: Scratch) -> tuple[list[Planned], Scratch]:
+    """Kernels one after the other, with all scratch; those whose scratch has names of others' keep it to themselves."""
+    found, held = list[Planned](), dict(scratch)
+    for made in every:
+        if made.scratch.keys() & held.keys():
+            found.append(made)
+            continue
+        held |= made.scratch
+        before, held = _in_a_row(made.before, held)
+        read = (*made.program.operands, *(o for o, _ in made.scratch.values()))
+        found += [*before, replace(made, program=replace(made.program, operands=read), before=(), scratch={})]
+    return found, held
+
+
+def _multiplied(name: str, made: Planned) -> bool:
+    """Whether kernels that read an array are on tensor cores."""
+    reads = any(o.name == name for o in made.program.operands) and name not in made.scratch
+    return (bool(made.module.threads) or not reads) and all(_multiplied(name, before) for before in made.before)
 
 
 def _floats(call: Call) -> bool:
@@ -86,6 +121,24 @@ def _derived(spec: Spec, along: tuple[str, ...]) -> Form:
     return _hooks.derive(spec, axis=along[0] if len(along) == 1 else along, max_passes=8)
 
 
+def _known(call: Call, spec: Spec, whole: Whole) -> Planned:
+    """The kernels of a part, planned once for all ways that have it. Raises: what planning it raises."""
+    given = (tuple(sorted(x.items())) for x in (call.views, call.results))
+    key = (*spec.outputs.items(), *given, *((n, str(d)) for n, d in sorted(call.dtypes.items())), call.rounded)
+    if key not in call.known:
+        try:
+            call.known[key] = whole(call)
+        except BrokenPass:
+            raise
+        except (RedalgError, Outside) as why:
+            call.known[key] = why
+    found = call.known[key]
+    if isinstance(found, Exception):
+        raise found
+    assert isinstance(found, Planned)
+    return found
+
+
 @dataclass
 class _Parts:
     """One way. ``rounded``: what products of matrices alone read is of 16 bits."""
@@ -96,7 +149,7 @@ class _Parts:
     partition: Partition
     whole: Whole
     rounded: bool
-    scratch: dict[str, tuple[Operand, View]] = field(default_factory=dict)
+    scratch: Scratch = field(default_factory=dict)
 
     @property
     def narrow(self) -> dict[str, str]:
@@ -113,18 +166,15 @@ class _Parts:
         kinds = {r.dtype for r in self.program.results}
         return self.call.rounded or (kinds.pop() if len(kinds) == 1 else "")
 
-    def planned(self) -> Planned:
-        """The kernels, as the last one after the others. Raises: RedalgError."""
+    def planned(self, limit: float = inf) -> Planned:
+        """The kernels, as the last one after the others. Raises: RedalgError; _Slower if they take `limit` seconds."""
         narrow = self.narrow if self.rounded else {}
         for name, axes in self.partition.between.items():
             dtype = narrow.get(name, self.program.real)
             self.scratch[name] = Operand(name, axes, dtype), self._lying(axes, dtype)
         self._require_small()
-        last = self._part(self.partition.last)
-        if narrow and not last.module.threads:
-            raise Outside("what would be rounded is not multiplied by tensor cores")
-        before = tuple(map(self._part, self.partition.before))
-        every = (*before, last)
+        every = self._every(narrow, limit)
+        last, names = every[-1], {*self.call.form.spec.outputs}
         seconds, moved = (sum(x) for x in zip(*((p.choice.seconds, p.choice.bytes) for p in every), strict=True))
         choice = replace(
             last.choice, seconds=seconds, bytes=moved, moved=0, reasons=tuple(self._reasons(every, seconds))
@@ -133,18 +183,29 @@ class _Parts:
         wanted = {r.name: r for p in every for r in p.program.results}
         results = tuple(wanted[n] for n in self.call.form.spec.outputs)
         whole = replace(last.program, results=results)
-        views = {n: v for p in every for n, v in p.results.items() if n in self.call.form.spec.outputs}
-        scratch = self.scratch | dict(last.scratch)
+        views = {n: v for p in every for n, v in p.results.items() if n in names}
+        launched, scratch = _in_a_row(every, self.scratch)
         return replace(
             last,
             program=whole,
             choice=choice,
             sizes=sizes,
-            before=(*before, *last.before),
+            before=tuple(launched[:-1]),
             scratch=scratch,
             results=views,
             over={},
         )
+
+    def _every(self, narrow: Collection[str], limit: float) -> list[Planned]:
+        """The parts, in order."""
+        every: list[Planned] = []
+        for spec in (self.partition.last, *self.partition.before):
+            every.append(self._part(spec))
+            if sum(p.choice.seconds for p in every) >= limit:
+                raise _Slower
+            if not all(_multiplied(n, every[0]) for n in narrow):
+                raise Outside("what would be rounded is not multiplied by tensor cores")
+        return [*every[1:], every[0]]
 
     def _lying(self, axes: tuple[str, ...], dtype: str) -> View:
         """Contiguous, but for rows that begin at multiples of 16 bytes."""
@@ -180,9 +241,10 @@ class _Parts:
                 results[n] = own[n].dtype, View.contiguous(tuple(self.sizes[a] for a in axes))
         form = _derived(spec, _along(spec, self.sizes))
         call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
-        return self.whole(replace(call, results=results, rounded=self.kind if self.kind in TYPES else ""))
+        call = replace(call, results=results, rounded=self.kind if self.kind in TYPES else "")
+        return _known(call, spec, self.whole)
 
-    def _reasons(self, every: tuple[Planned, ...], seconds: float) -> Iterator[str]:
+    def _reasons(self, every: Sequence[Planned], seconds: float) -> Iterator[str]:
         count = sum(1 + len(p.before) for p in every)
         held = sum(view.elements * STORAGE[o.dtype] for o, view in self.scratch.values())
         between = ", ".join(f"{n}[{','.join(o.axes)}] {o.dtype}" for n, (o, _) in self.scratch.items())
@@ -195,4 +257,4 @@ class _Parts:
             yield from (f"  {line}" for line in more)
 
 
-__all__ = ["on_tensor_cores", "parted"]
+__all__ = ["least_seconds", "on_tensor_cores", "parted"]

@@ -38,6 +38,7 @@ from redalg.kernels.launch import driver
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.program import COMPENSATED
+from redalg.kernels.partitioned import least_seconds
 from redalg.kernels.programs import (
     QUIET,
     ROW_PROGRAM,
@@ -140,6 +141,9 @@ def _compared(draft: GemmDraft) -> None:
     """ROWS as far as their schedule: they are taken where that is predicted to be faster. Raises: Outside."""
     call = draft.call
     if draft.insisted or call.deterministic or draft.part:
+        return
+    assert draft.choice is not None
+    if least_seconds(call.form.spec, draft.sizes, call.target) >= draft.choice.seconds:
         return
     usual = run_passes(ROWS, _rows_of(call), until="pack").choice
     assert usual is not None
@@ -332,10 +336,12 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Pla
     if found is None or call.schedule == TENSOR and not partitioned.on_tensor_cores(found):
         return None
     if call.schedule is None:
-        usual = run_passes(ROWS, _rows_of(call), until="pack").choice
-        if usual.seconds <= found.choice.seconds:
+        least = least_seconds(call.form.spec, draft.sizes, call.target)
+        if least < found.choice.seconds:
+            least = run_passes(ROWS, _rows_of(call), until="pack").choice.seconds
+        if least <= found.choice.seconds:
             return None
-        reason = f"in one kernel: {micro(usual.seconds)}"
+        reason = f"in one kernel, by ordinary arithmetic: {micro(least)} at least"
         found = replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, reason)))
     return found
 

@@ -160,8 +160,6 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     >>> print(found.made(0))
     state1 = max[j](abs(x[i,j])); left = cast(448 * x[i,j] / state1, float8_e4m3fn); return left, state1
     """
-    if spec.empty:
-        raise NoProduct("an output says what it is where no element is valid")
     stream = tuple(along)
     fold = _fold(spec, stream)
     names = partial(fresh, taken={t.name for t in spec.tensors} | set(spec.outputs))
@@ -169,23 +167,33 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     left, right, rest = _sides(factors, stream, (*batch, *rows), (*batch, column), formats, names)
     sums = state(SUMS, (*batch, *rows, column))
     whole = _scaled(sums, rest)
-    joins = joins and not rest and left.bare and right.bare
-    total, joined = _joined(spec, fold, (batch, rows, column), formats, names) if joins else (fold, ())
-    added = (a for a in total.args if a not in (fold, *(x.fold for x in joined)))
-    replaced = {total: add(whole, *added) if joined else whole}
-    epilogue = {n: substitute(x, dict(replaced), raw=True) for n, x in spec.outputs.items()}
+    total, joined = fold, tuple[Cut, ...]()
+    if joins and not rest and left.bare and right.bare:
+        total, joined = _joined(spec, fold, (batch, rows, column), formats, names)
+    epilogue = _over(spec, total, (fold, *(x.fold for x in joined)), whole)
     states = _states(filter(_reads, epilogue.values()), stream, names)
     more = _parallel(states, left, right, (*batch, column), stream, formats) if parallel and not joined else {}
     states = {n: x for n, x in states.items() if n not in more}
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
     places = ({*left.axes, *stream}, {*right.axes, *stream}, {*left.axes, column} - {*stream})
     given = _makers({**states, **alone}, states, places, stream)
-    leaves = {node: tensor(n, [a for a in spec.axes if a in node.axes]) for n, node in states.items()}
-    for number, (node, _) in enumerate(more.values(), 1):
-        leaves[node] = state(sums_of(number), (*batch, *rows, column))
-    outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if _reads(x)}
+    leaves = {node: tensor(n, _ordered(spec, node)) for n, node in states.items()}
+    leaves |= {node: state(sums_of(number), sums.attr.axes) for number, (node, _) in enumerate(more.values(), 1)}
+    outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if n not in alone}
     beside = More(tuple(side for _, side in more.values()), joined)
     return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, beside)
+
+
+def _ordered(spec: Spec, node: Node) -> list[str]:
+    """A node's axes in the order of the spec's."""
+    return [a for a in spec.axes if a in node.axes]
+
+
+def _over(spec: Spec, total: Node, folds: Collection[Node], whole: Node) -> dict[str, Node]:
+    """The outputs over what stands for the sums of a product, or of several that are added."""
+    added = () if total in folds else (a for a in total.args if a not in folds)
+    replaced = {total: whole if total in folds else add(whole, *added)}
+    return {n: substitute(x, dict(replaced), raw=True) for n, x in spec.outputs.items()}
 
 
 def _summands(spec: Spec, fold: Node) -> tuple[Node, tuple[Node, ...]]:
@@ -284,6 +292,8 @@ def _reads(node: Node) -> bool:
 
 def _fold(spec: Spec, stream: Along) -> Node:
     """The one sum over the stream whose elements have axes of rows and of columns."""
+    if spec.empty:
+        raise NoProduct("an output says what it is where no element is valid")
     sums = [n for n in walk(*spec.outputs.values()) if n.op == "reduce" and n.attr.axes == stream]
     found = [n for n in sums if n.attr.kind == "sum" and _product(n, stream)]
     if not found:

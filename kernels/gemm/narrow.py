@@ -17,8 +17,9 @@ model of bytes at every level; `narrow` says which plans there are, and the laws
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -172,14 +173,25 @@ class Narrow:
 
 def told(made: Narrow, chosen: GemmPlan) -> str:
     """The search in a line, for `explain`: the plan that follows, and what every law refused."""
-    refused = Counter(why for plan in made.space() if (why := refusal(plan, made)))
-    ranked = sorted(filter(taken, made.plans()), key=made.seconds)
+    ranked, refused = _searched(made)
     after = next((p for p in ranked if made.seconds(p) > made.seconds(chosen)), None)
     line = f"few rows: {len(ranked)} plans of tiles and clusters keep the laws, predicted {micro(made.seconds(chosen))}"
     if after is not None:
         shape = f"{after.columns} columns, {after.sharing.blocks} sharing, {after.split} pieces"
         line += f", the next ({shape}) {micro(made.seconds(after))}"
     return line + "; refused: " + ", ".join(f"{count} ({why})" for why, count in refused.items())
+
+
+@lru_cache(maxsize=64)
+def _searched(made: Narrow) -> tuple[tuple[GemmPlan, ...], Mapping[str, int]]:
+    """The plans that may be taken, the fastest first, and how many each law refuses."""
+    kept, refused = [], Counter[str]()
+    for plan in made.space():
+        if why := refusal(plan, made):
+            refused[why] += 1
+        elif taken(plan):
+            kept.append(plan)
+    return tuple(sorted(kept, key=made.seconds)), refused
 
 
 def refusal(plan: GemmPlan, made: Narrow) -> str:
@@ -224,7 +236,7 @@ def narrow(made: Narrow) -> GemmPlan | None:
     """
     if not made.fits:
         return None
-    return min(filter(taken, made.plans()), key=made.seconds, default=None)
+    return next(iter(_searched(made)[0]), None)
 
 
 def taken(plan: GemmPlan) -> bool:

@@ -29,7 +29,8 @@ class Call:
     None for the default of `redalg.kernels.gemm.launches`. ``library``: whose arrays they are, where a product may be
     left to what that library multiplies by. ``alike``: results of elements lie as operands with their axes do.
     ``results``: of a part of a call, the dtypes of its results, and how they lie (`redalg.kernels.partitioned`);
-    ``rounded``: the type of 16 bits to which the whole call's results are rounded, if that is one.
+    ``rounded``: the type of 16 bits to which the whole call's results are rounded, if that is one; ``known``: plans of
+    parts, which several ways to part a call have in common.
     """
 
     form: Form
@@ -43,6 +44,7 @@ class Call:
     alike: bool = False
     results: Mapping[str, tuple[str, View]] = field(default_factory=dict)
     rounded: str = ""
+    known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass

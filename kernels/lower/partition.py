@@ -273,11 +273,21 @@ def _factors(nodes: Collection[Node], names: Collection[str]) -> dict[str, froze
     for own in moving.values():
         for leaf in (f for f in own if _is_of(f, names)):
             found[leaf.attr.name] |= {n.attr.name for f in own if f is not leaf for n in walk(f) if n.op == "tensor"}
-    products = {*folds}
-    otherwise = {f for n in every for a in n.args if a in moving and n not in products for f in moving[a]}
-    otherwise |= {a for n in every for a in n.args if a not in moving.get(n, ())}
-    otherwise |= {*nodes}
-    return {n: frozenset(x) for n, x in found.items() if not any(_is_of(f, {n}) for f in otherwise)}
+    otherwise = {f.attr.name for f in _read_otherwise(every, moving) | {*nodes} if _is_of(f, names)}
+    return {n: frozenset(x) for n, x in found.items() if n not in otherwise}
+
+
+def _read_otherwise(every: Iterable[Node], moving: Mapping[Node, Collection[Node]]) -> set[Node]:
+    """What is read by something else than the elements of products, `moving`: or by those where no product is."""
+    found = set[Node]()
+    for node in every:
+        product = contracts(node)
+        for arg in node.args:
+            if arg not in moving.get(node, ()):
+                found.add(arg)
+            if arg in moving and not product:
+                found.update(moving[arg])
+    return found
 
 
 def _is_of(node: Node, names: Collection[str]) -> bool:

@@ -1,0 +1,133 @@
+"""Specs in parts (`redalg.kernels.partitioned`), emulated: their kernels one after the other give the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.partitioned import on_tensor_cores
+from redalg.kernels.pipeline import plan
+from redalg.kernels.schedule.target import A100, H200, Target
+from redalg.numeric.casts import cast_array
+from tests.support import forms
+from tests.support.chain_cases import emulated
+
+EPS = 2.0**-8  # of bfloat16
+SPECS = {  # text, stream, lengths; how often a value is rounded to bfloat16 on its way
+    "adapter": (
+        "return Y = sum[k](X[m,k]*W[n,k]) + sum[r](sum[k](X[m,k]*A[r,k])*B[n,r])",
+        "k",
+        {"m": 70, "k": 72, "n": 40, "r": 8},
+        2,
+    ),
+    "recurrent": (
+        "return Y = tanh(sum[k](X[m,k]*W[n,k]) + sum[j](H[m,j]*U[n,j]) + b[n])",
+        "k",
+        {"m": 66, "k": 136, "n": 24, "j": 72},
+        1,
+    ),
+    "three": (
+        "return Y = sum[k](X[m,k]*W[n,k]) + R[m,n] + sum[j](H[m,j]*U[n,j]) + sum[l](A[m,l]*B[n,l])",
+        "j",
+        {"m": 9, "k": 8, "n": 33, "j": 200, "l": 72},
+        1,
+    ),
+    "statistics": (
+        "y = sum[n](relu(sum[k](A[m,k]*B[n,k]))*D[l,n]); return Y = y, S = sum[l](y*y)",
+        "n",
+        {"m": 65, "k": 64, "n": 72, "l": 24},
+        2,
+    ),
+    "softmax of logits": (
+        "y = sum[k](X[m,k]*W[n,k]); return P = exp(y-max[n](y))/sum[n](exp(y-max[n](y)))",
+        "n",
+        {"m": 65, "k": 72, "n": 41},
+        1,
+    ),
+    "two results": (
+        "return P = relu(sum[k](X[m,k]*W[n,k])), Q = sum[j](H[m,j]*U[l,j])",
+        "k",
+        {"m": 65, "k": 64, "n": 16, "j": 72, "l": 8},
+        1,
+    ),
+}
+
+
+def drawn(form: Any, sizes: dict[str, int], kind: str) -> dict[str, np.ndarray]:
+    """Numbers of the format, of a size at which every product is of order 1."""
+    rng = np.random.default_rng(sum(sizes.values()))
+    made = {}
+    for t in form.spec.tensors:
+        x = rng.standard_normal([sizes[a] for a in t.axes]) / (sizes[t.axes[-1]] ** 0.5 if len(t.axes) > 1 else 1)
+        made[t.name] = np.asarray(cast_array(x, kind), np.float64)
+    return made
+
+
+def planned(
+    name: str, kind: str = "bfloat16", target: Target = H200, schedule: Any = "tensor", times: int = 1
+) -> Planned:
+    """The plan of a call, or of one with so many times as many elements along every axis."""
+    text, along, sizes, _ = SPECS[name]
+    sizes = {a: n * times for a, n in sizes.items()}
+    form = forms.form_of_text(text, along, 8)
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    return plan(form, dict.fromkeys(views, kind), views, target, schedule=schedule)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_parts_give_the_definition(name: str) -> None:
+    """Every product and result is rounded to bfloat16 once, and sums of terms of order 1/√K stay in float32: the error
+    of a value of order 1 is a few roundings, of statistics (squares of them, added) as many relative ones."""
+    text, along, sizes, rounds = SPECS[name]
+    form = forms.form_of_text(text, along, 8)
+    given = drawn(form, sizes, "bfloat16")
+    made = planned(name)
+    assert on_tensor_cores(made)
+    found = emulated(made, given)
+    expected = ra.reference(form.spec, **given)
+    expected = expected if isinstance(expected, dict) else {next(iter(form.spec.outputs)): expected}
+    assert found.keys() == expected.keys()
+    for n, x in expected.items():
+        assert found[n].shape == x.shape
+        np.testing.assert_allclose(found[n], x, atol=2 * rounds * EPS * np.abs(x).max(), rtol=0)
+
+
+def test_a_product_is_computed_once() -> None:
+    """What a kernel of rows would compute again for every column is written to memory instead, in 16 bits where tensor
+    cores alone read it, else in the precision of the sums; `explain` tells of every part."""
+    made = planned("adapter", schedule=None, times=8)
+    (head, *_), (operand, view) = made.choice.reasons, made.scratch["part1"]
+    assert head.startswith("in parts: 2 kernels, part1[m,r] bfloat16 between them")
+    assert (operand.axes, operand.dtype, view.strides) == (("m", "r"), "bfloat16", (64, 1))
+    assert made.choice.reasons[-1].startswith("in one kernel, by ordinary arithmetic: ")
+    operand, _ = planned("softmax of logits").scratch["part1"]
+    assert operand.dtype == "float32"
+
+
+def test_terms_of_products_that_are_added_come_to_the_same_sums() -> None:
+    """One kernel, whose chunks are those of all products; tensors that lie otherwise, or are not there, keep apart."""
+    for name, count in (("recurrent", 2), ("three", 3)):
+        made = planned(name)
+        assert not made.before and len(made.maps) == 2 * count
+        assert sum("are added to the same sums" in line for line in made.choice.reasons) == count - 1
+    text, along, sizes, _ = SPECS["recurrent"]
+    form = forms.form_of_text(text, along, 8)
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    views["U"] = View(views["U"].shape, (1, sizes["n"]), 16)
+    apart = plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor")
+    assert len(apart.before) == 1 and len(apart.maps) == 2
+
+
+def test_other_devices_and_types() -> None:
+    """Float32 is not rounded: a part is kept in float32. By mma.sync products that are added stay apart."""
+    made = planned("adapter", "float32", schedule=None, times=8)
+    assert {o.dtype for o, _ in made.scratch.values()} == {"float32"} and not on_tensor_cores(made)
+    assert len(planned("recurrent", target=A100, times=8).before) == 1
+    for kind, schedule in (("float16", "tensor"), ("float16", None)):
+        kinds = {o.dtype for o, _ in planned("adapter", kind, schedule=schedule, times=8).scratch.values()}
+        assert kinds == ({kind} if schedule else {"float32"})  # 16 bits of float16 may not hold what is between
