@@ -81,7 +81,7 @@ def on_tensor_cores(made: Planned) -> bool:
 def _in_a_row(every: Sequence[Planned], scratch: Scratch) -> tuple[list[Planned], Scratch]:
     """Kernels one after the other, with all scratch; those whose scratch has names of others' keep it to themselves."""
     found, held = list[Planned](), dict(scratch)
-    for made in every:
+    for made in (replace(p, over={}) for p in every):
         if made.scratch.keys() & held.keys():
             found.append(made)
             continue

@@ -180,8 +180,8 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     leaves = {node: tensor(n, _ordered(spec, node)) for n, node in states.items()}
     leaves |= {node: state(sums_of(number), sums.attr.axes) for number, (node, _) in enumerate(more.values(), 1)}
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if n not in alone}
-    beside = More(tuple(side for _, side in more.values()), joined)
-    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, beside)
+    products = More(tuple(side for _, side in more.values()), joined)
+    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, products)
 
 
 def _ordered(spec: Spec, node: Node) -> list[str]:

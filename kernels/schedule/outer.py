@@ -227,6 +227,9 @@ class _Division:
             raise Undivided("a reduction to more than a number")
         if any(self.place(n) == 2 for s in guesses for n in step_nodes(s)):
             raise Undivided("an anchor along both axes")
+        elements = [*(n for f in folds for n in f.bodies), *(n for s in guesses for n in step_nodes(s))]
+        if any(n.op == "reduce" for n in walk(*elements)):
+            raise Undivided("an element that is a reduction along an axis of its own")
 
     def _read_by_others(self) -> set[str]:
         """Reductions that others read, by way of anchors."""

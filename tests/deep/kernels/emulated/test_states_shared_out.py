@@ -221,6 +221,11 @@ def test_what_cannot_be_divided() -> None:
     program = program_of(form_of("batches"), usual_dtypes(form_of("batches"), "float32"), ROW_PROGRAM)
     with pytest.raises(Undivided, match="both axes"):
         outer(program, ("i", "a"), dict.fromkeys("ijab", 4))
+    text = "v = sum[c](Z[j,c]*C[e,c]); return y = sum[j](exp(sum[d](Q[i,d]*K[j,d]))*v)"  # c would have no number there
+    form = ra.derive_incremental(ra.parse(text), axis="j")
+    program = program_of(form, usual_dtypes(form, "float32"), ROW_PROGRAM)
+    with pytest.raises(Undivided, match="a reduction along an axis of its own"):
+        outer(program, ("i", "e"), dict.fromkeys("ijcde", 4))
 
 
 def test_a_schedule_that_does_not_fit_is_refused() -> None:
