@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.kernels import partitioned, stacked
+from redalg.kernels.coalesced import coalesced
 from redalg.kernels.gemm import passes as gemm
 from redalg.kernels.gemm.launches import LAUNCHES, Prepared
 from redalg.kernels.gemm.match import FLOAT8, Lacking, NoProduct
@@ -391,12 +392,26 @@ def _on_tensor_cores(
             objection = objection if draft.parts is None else why  # of a tile program, this says more
     if schedule in gemm.WORDS:
         try:
-            return _finished(GEMM, GemmDraft(call, program, sizes, dump=dump), dump)
+            return _product(call, program, sizes, dump)
         except NoProduct:
             pass  # what stands against the other class says more
         except Outside as why:
             objection, product = why, True
     return objection, product
+
+
+def _product(call: Call, program: Program, sizes: Mapping[str, int], dump: Dump) -> Planned:
+    """A matrix product; axes that are one another's rows or columns are one (`redalg.kernels.coalesced`).
+
+    Raises: Outside.
+    """
+    made = coalesced(call, sizes) if call.launches is None else None
+    if made is not None:
+        with suppress(RedalgError, Outside):
+            short = _written(made.call, program_of(made.call.form, call.dtypes, TILE_PROGRAM))
+            draft = GemmDraft(made.call, short, sizes_of(short, made.call.views), dump=dump)
+            return made.told(_finished(GEMM, draft, dump))
+    return _finished(GEMM, GemmDraft(call, program, sizes, dump=dump), dump)
 
 
 def by_tiles(

@@ -125,7 +125,7 @@ class _Parts:
         rest = self._reading({n: x for n, x in self.spec.outputs.items() if n not in own})
         read = {leaf for leaf in walk(*rest.values()) if leaf.op == "tensor"}
         written = {node: leaf for node, leaf in self.written.items() if leaf in read}
-        between = {leaf.attr.name: _lying(leaf, rest.values()) for leaf in written.values()}
+        between = {leaf.attr.name: _lying(leaf, node, rest.values()) for node, leaf in written.items()}
         laid = {leaf: tensor(leaf.attr.name, between[leaf.attr.name]) for leaf in written.values()}
         new = substitute_all([*rest.values()], laid)
         rest = {n: new[x] for n, x in rest.items()}
@@ -251,9 +251,21 @@ def _moving(fold: Node) -> list[Node]:
     return [f for f in factors(fold) if not f.axes.isdisjoint(fold.attr.axes)]
 
 
-def _lying(leaf: Node, nodes: Iterable[Node]) -> Axes:
+def _lying(leaf: Node, node: Node, nodes: Iterable[Node]) -> Axes:
     """The order of its axes in memory: what a product runs along is innermost, in the order of the tensor that it is
-    multiplied by; beside something that is no tensor (weights), what numbers columns is behind it."""
+    multiplied by; beside something that is no tensor (weights), what numbers columns is behind it. What comes from one
+    factor of the product that makes it stays together."""
+    found = _read_along(leaf, nodes)
+    for fold in (n for n in outermost_reductions(node) if contracts(n)):
+        beside = {a for f in _moving(fold) if f.op == "tensor" and found[-1] in f.axes for a in f.axes}
+        first, last = [a for a in found if a not in beside], [a for a in found if a in beside]
+        if first and last:
+            return (*first, *last)
+    return found
+
+
+def _read_along(leaf: Node, nodes: Iterable[Node]) -> Axes:
+    """The order in which a product reads its axes."""
     own: Axes = leaf.attr.axes
     for fold in (n for n in walk(*nodes) if contracts(n) and leaf in _moving(n)):
         partner = next((f for f in _moving(fold) if f is not leaf), leaf)

@@ -92,7 +92,9 @@ class TensorMaps:
             return result, planned.results.get(m.operand) or View.contiguous(shape)
         if m.operand in planned.scratch:
             return planned.scratch[m.operand]
-        return next(o for o in planned.program.operands if o.name == m.operand), self.views[m.operand]
+        seen = planned.kernel.seen.arrays.get(m.operand)
+        view = self.views[m.operand] if seen is None else seen.view
+        return next(o for o in planned.program.operands if o.name == m.operand), view
 
 
 def places(maps: Sequence[Map], inputs: Mapping[str, int], results: Mapping[str, int]) -> list[int]:

@@ -19,6 +19,7 @@ from redalg.kernels.emulate.run import run
 from redalg.kernels.emulate.tiles import PixelMap, TensorMap, TensorMaps
 from redalg.kernels.gemm.prologue import PARTS
 from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import result_key
 from redalg.kernels.launch.planned import Map, Planned
 
 
@@ -59,7 +60,8 @@ class Product:
     cells: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        planned = self.planned
+        planned, seen = self.planned, self.planned.kernel.seen.arrays
+        self.cells = {n: x.reshape(seen[n].view.shape) if n in seen else x for n, x in self.cells.items()}
         self.operands = {o.name: o for o in (*planned.program.operands, *(o for o, _ in planned.scratch.values()))}
         # what is handed on beside the operands of the product: results of what runs inside
         inside = {r.name: r for made in planned.inside for r in made.program.results}
@@ -122,9 +124,14 @@ class Product:
             self.planned.sizes,
             self.planned.fixed,
             strides,
-            {**shapes, **{n: v.strides for n, v in self.planned.results.items()}},
+            {**shapes, **{n: v.strides for n, v in self.planned.results.items()}, **self.apart()},
             TensorMaps(tuple(self.map(m) for m in self.planned.maps)),
         )
+
+    def apart(self) -> dict[str, tuple[int, ...]]:
+        """Strides of results that the kernel sees otherwise than the call."""
+        seen = self.planned.kernel.seen.arrays
+        return {n: seen[result_key(n)].view.strides for n in self.results if result_key(n) in seen}
 
     def run(self, seed: int = 0) -> dict[str, Any]:
         """The results as numbers. A counter that is left is an error, where something waited for it."""

@@ -49,6 +49,13 @@ SPECS = {  # text, stream, lengths; how often a value is rounded to bfloat16 on 
         {"m": 65, "k": 72, "n": 41},
         1,
     ),
+    "heads": (
+        "Y = sum[c](X[m,c]*W[h,d,c]) + R[m,h,d]*b[h,d]; order Y = m h d; return Y",
+        "c",
+        {"m": 65, "c": 72, "h": 3, "d": 16},
+        1,
+    ),
+    "projected": ("return Y = sum[h,e](O[i,h,e]*W[c,h,e])", None, {"i": 9, "h": 3, "e": 24, "c": 40}, 1),
     "two results": (
         "return P = relu(sum[k](X[m,k]*W[n,k])), Q = sum[j](H[m,j]*U[l,j])",
         "k",
@@ -121,6 +128,22 @@ def test_terms_of_products_that_are_added_come_to_the_same_sums() -> None:
     views["U"] = View(views["U"].shape, (1, sizes["n"]), 16)
     apart = plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor")
     assert len(apart.before) == 1 and len(apart.maps) == 2
+
+
+def test_axes_that_lie_one_behind_the_other_are_one() -> None:
+    """Rows, columns and terms of several names; not where an array lies otherwise."""
+    for name, said in (("heads", "X[m,c] * W[h_d,c]"), ("projected", "O[i,h_e] * W[c,h_e]")):
+        made = planned(name)
+        assert said in made.choice.reasons[0]
+        assert [*made.program.results][0].axes == {"heads": ("m", "h", "d"), "projected": ("i", "c")}[name]
+    text, along, sizes, _ = SPECS["heads"]
+    form = forms.form_of_text(text, along, 8)
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    views["R"] = View(views["R"].shape, (64, 16, 1))  # rows of 48 elements, 64 apart
+    assert "h_d" in "".join(plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor").choice.reasons)
+    views["R"] = View(views["R"].shape, (16, 16 * 65, 1))
+    apart = plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor")
+    assert "h_d" not in "".join(apart.choice.reasons)
 
 
 def test_other_devices_and_types() -> None:

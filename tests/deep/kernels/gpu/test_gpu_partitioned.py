@@ -44,6 +44,7 @@ SPECS = {  # text, stream; how often a value is rounded to 16 bits on its way
         3,
     ),
     "bilinear": ("return Y = sum[b](sum[a](X[m,a]*W[o,a,b])*Z[m,b])", "b", 1),
+    "heads": ("Y = sum[c](X[m,c]*W[h,d,c]) + R[m,h,d]*b[h,d]; order Y = m h d; return Y", "c", 2),
     "norm behind": (
         "y = sum[k](X[m,k]*W[n,k]) + R[m,n]; return Y = y/sqrt(mean[n](y*y) + 1e-3)*g[n]",
         "n",
@@ -103,7 +104,7 @@ def test_parts_give_the_definition(name: str, kind: str) -> None:
         assert all(torch.equal(x, out[n]) for n, x in first.items())
 
 
-@pytest.mark.parametrize("name", ["adapter", "recurrent", "projected", "experts"])
+@pytest.mark.parametrize("name", ["adapter", "recurrent", "projected", "experts", "heads", "layer"])
 def test_on_tensor_cores(name: str) -> None:
     """Large calls run in parts on tensor cores, in a graph, too, and with operands that lie otherwise."""
     text, along, rounds = SPECS[name]

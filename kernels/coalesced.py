@@ -1,0 +1,157 @@
+"""Axes that lie one behind the other in every array, as one (coalesced dimensions): y[m,h,d] = Σ_c x[m,c]·w[h,d,c] is a
+product of two matrices, whose columns have two names.
+
+`coalesced` finds runs of axes that stand side by side in every tensor, result and reduction that has one of them, and
+whose strides make one axis of them. The kernels are planned for a call over such axes; `Coalesced.told` gives the
+plan of the call as it was, whose kernels see arrays of fewer axes (`redalg.kernels.launch.planned.Seen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from redalg import _hooks
+from redalg.graph.node import Node, extend, fresh, tensor, walk
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import result_key
+from redalg.kernels.launch.planned import Planned, Portion
+from redalg.kernels.lower.draft import Call
+from redalg.language.spec import Spec
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+Axes = tuple[str, ...]
+Runs = Mapping[Axes, str]  # axes, in order, and the name of the one that they are
+
+
+@dataclass(frozen=True)
+class Coalesced:
+    """A call over fewer axes. `of`: the call as it was; `sizes`: the lengths of its axes."""
+
+    of: Call
+    call: Call
+    runs: Runs
+    sizes: Mapping[str, int]
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        return {name: prod(self.sizes[a] for a in run) for run, name in self.runs.items()}
+
+    def told(self, made: Planned) -> Planned:
+        """A plan of the call over fewer axes, as one of the call as it was."""
+        spec, outputs = self.of.form.spec, self.of.form.spec.output_axes
+        short = {t.name: self.call.views[t.name] for t in spec.tensors if self._is_run(t.axes)}
+        written = [r for r in made.program.results if r.name in outputs and self._is_run(outputs[r.name])]
+        arrays = {n: Portion(0, view) for n, view in short.items()}
+        for r in written:
+            own = self.call.results.get(r.name)
+            arrays[result_key(r.name)] = Portion(0, own[1] if own else View.contiguous(made.shapes[r.name]))
+        results = tuple(replace(r, axes=outputs[r.name]) if r in written else r for r in made.program.results)
+        kernel, names = made.kernel, {r.name for r in written}
+        seen = kernel.seen._replace(arrays={**arrays, **kernel.seen.arrays})
+        return replace(
+            made,
+            program=replace(made.program, results=results),
+            kernel=kernel._replace(seen=seen),
+            sizes={**made.sizes, **self.sizes},
+            before=tuple(map(self.told, made.before)),
+            inside=tuple(map(self.told, made.inside)),
+            results={n: view for n, view in made.results.items() if n not in names},
+        )
+
+    def _is_run(self, axes: Axes) -> bool:
+        return any(run[0] in axes for run in self.runs)
+
+
+def coalesced(call: Call, sizes: Mapping[str, int]) -> Coalesced | None:
+    """The call over fewer axes, or None where no axes lie one behind the other everywhere."""
+    spec = call.form.spec
+    if any(t.dimensions or t.array for t in spec.tensors) or spec.empty:
+        return None
+    taken = {t.name for t in spec.tensors} | {*spec.axes} | {*spec.outputs}
+    runs = {run: fresh("_".join(run), taken) for run in _runs(call, sizes)}
+    if not runs:
+        return None
+    lengths = {**sizes, **{name: prod(sizes[a] for a in run) for run, name in runs.items()}}
+    short = _spec(spec, runs)
+    views = {n: _view(t.axes, call.views[n], runs, lengths) for t in spec.tensors if (n := t.name) in call.views}
+    results = {n: (kind, _view(spec.output_axes[n], view, runs, lengths)) for n, (kind, view) in call.results.items()}
+    form = _derived(short, _joined(call.form.plan.axis, runs))
+    return Coalesced(call, replace(call, form=form, views=views, results=results, alike=False), runs, sizes)
+
+
+def _derived(spec: Spec, along: Axes) -> Form:
+    return _hooks.derive(spec, axis=along[0] if len(along) == 1 else along, max_passes=8)
+
+
+def _runs(call: Call, sizes: Mapping[str, int]) -> Iterator[Axes]:
+    """Runs of axes, none of which is part of another one."""
+    spec = call.form.spec
+    own = [t.axes for t in spec.tensors] + [*spec.output_axes.values()]
+    own += [n.attr.axes for n in walk(*spec.outputs.values()) if n.op == "reduce"]
+    pairs = {(a, b) for axes in own for a, b in zip(axes, axes[1:], strict=False)}
+    asked = {a for n in walk(*spec.outputs.values()) for a in _asked(n)}
+    lying = [(t.axes, call.views[t.name]) for t in spec.tensors if t.name in call.views]
+    lying += [(spec.output_axes[n], view) for n, (_, view) in call.results.items()]
+    after = {a: b for a, b in pairs if not {a, b} & asked and _together(a, b, own) and _as_one(a, b, lying, sizes)}
+    for first in (a for a in after if a not in after.values()):
+        run = [first]
+        while run[-1] in after:
+            run.append(after[run[-1]])
+        yield tuple(run)
+
+
+def _asked(node: Node) -> Axes:
+    """Axes that a node asks the length of, or numbers elements along."""
+    if node.op not in ("size", "index"):
+        return ()
+    return (node.attr,) if isinstance(node.attr, str) else tuple(node.attr)
+
+
+def _together(a: str, b: str, own: list[Axes]) -> bool:
+    """Whether two axes stand side by side, in this order, wherever one of them stands."""
+    return all((a, b) in zip(axes, axes[1:], strict=False) for axes in own if a in axes or b in axes)
+
+
+def _as_one(a: str, b: str, lying: list[tuple[Axes, View]], sizes: Mapping[str, int]) -> bool:
+    """Whether the strides of two axes make one of them."""
+    for axes, view in lying:
+        steps = dict(zip(axes, view.strides, strict=True))
+        if a in steps and steps[a] != sizes[b] * steps[b]:
+            return False
+    return True
+
+
+def _joined(axes: Axes, runs: Runs) -> Axes:
+    """Axes with one in the place of every run."""
+    firsts = {run[0]: name for run, name in runs.items()}
+    others = {a for run in runs for a in run[1:]}
+    return tuple(firsts.get(a, a) for a in axes if a not in others)
+
+
+def _view(axes: Axes, view: View, runs: Runs, lengths: Mapping[str, int]) -> View:
+    steps, lasts = dict(zip(axes, view.strides, strict=True)), {name: run[-1] for run, name in runs.items()}
+    own = _joined(axes, runs)
+    return replace(view, shape=tuple(lengths[a] for a in own), strides=tuple(steps[lasts.get(a, a)] for a in own))
+
+
+def _spec(spec: Spec, runs: Runs) -> Spec:
+    """The spec over fewer axes."""
+    new: dict[Node, Node] = {}
+    for node in walk(*spec.outputs.values()):
+        if node.op == "tensor" and node.axes:
+            new[node] = tensor(node.attr.name, _joined(node.attr.axes, runs), node.attr.domain)
+        elif node.op == "reduce":
+            args = tuple(new.get(a, a) for a in node.args)
+            new[node] = Node("reduce", args, replace(node.attr, axes=_joined(node.attr.axes, runs)))
+        elif node.args:
+            extend([node], new, raw=True)
+    order = {n: _joined(axes, runs) for n, axes in spec.output_axes.items()}
+    return Spec.from_nodes({n: new.get(x, x) for n, x in spec.outputs.items()}, order=order)
+
+
+__all__ = ["Coalesced", "coalesced"]
