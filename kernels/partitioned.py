@@ -184,7 +184,9 @@ class _Parts:
         results = tuple(wanted[n] for n in self.call.form.spec.outputs)
         whole = replace(last.program, results=results)
         views = {n: v for p in every for n, v in p.results.items() if n in names}
-        launched, scratch = _in_a_row(every, self.scratch)
+        launched, scratch = _in_a_row([last], self.scratch)  # its scratch first: it is the one that has to have all
+        first, scratch = _in_a_row(every[:-1], scratch)
+        launched = [*first, *launched]
         return replace(
             last,
             program=whole,

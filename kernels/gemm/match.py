@@ -124,6 +124,11 @@ class Cut:
         left, right = (_other_folds(s.node, self.along) for s in (self.left, self.right))
         return bool(left), bool(right)
 
+    def held(self, name: str) -> tuple[str, ...]:
+        """The axes of a stage that the epilogue reads, in the order in which its maker writes them."""
+        orders = (self.left.axes, self.right.axes, self.spec.axes)
+        return _as_written(self.states[name], [o for o, names in zip(orders, self.given, strict=True) if name in names])
+
     def made(self, number: int, operand: bool = True) -> Spec:
         """The spec of what side `number` makes: its operand, and what is given beside it; 2: of other products."""
         if number == 2:
@@ -177,16 +182,22 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
     places = ({*left.axes, *stream}, {*right.axes, *stream}, {*left.axes, column} - {*stream})
     given = _makers({**states, **alone}, states, places, stream)
-    leaves = {node: tensor(n, _ordered(spec, node)) for n, node in states.items()}
+    leaves = _leaves(states, given, (left.axes, right.axes, spec.axes))
     leaves |= {node: state(sums_of(number), sums.attr.axes) for number, (node, _) in enumerate(more.values(), 1)}
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if n not in alone}
     products = More(tuple(side for _, side in more.values()), joined)
     return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, products)
 
 
-def _ordered(spec: Spec, node: Node) -> list[str]:
-    """A node's axes in the order of the spec's."""
-    return [a for a in spec.axes if a in node.axes]
+def _leaves(states: Mapping[str, Node], given: Sequence[Collection[str]], orders: Sequence[Along]) -> dict[Node, Node]:
+    """Tensors in the places of stages. `orders`: the axes of what each of those that make them writes."""
+    own = [*zip(orders, given, strict=True)]
+    return {x: tensor(n, _as_written(x, [order for order, names in own if n in names])) for n, x in states.items()}
+
+
+def _as_written(node: Node, orders: Sequence[Along]) -> Along:
+    """A stage's axes in the order in which its maker, the first of these, has them."""
+    return tuple(a for a in orders[0] if a in node.axes)
 
 
 def _over(spec: Spec, total: Node, folds: Collection[Node], whole: Node) -> dict[str, Node]:

@@ -213,10 +213,9 @@ def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> 
             shape = (*(sizes[a] for a in made.batch), *(lengths[a] for a in axes))
             lying = View(shape, (*place.strides[:-2], *steps))
             found[side.name] = Operand(side.name, (*made.batch, *axes), place.dtype), lying
-    for name in (name for names in made.given for name in names):
-        if name in made.states:
-            held = tuple(a for a in made.spec.axes if a in made.states[name].axes)
-            found[name] = Operand(name, held, "float32"), View.contiguous(tuple(sizes[a] for a in held))
+    for name in (name for names in made.given for name in names if name in made.states):
+        held = made.held(name)
+        found[name] = Operand(name, held, "float32"), View.contiguous(tuple(sizes[a] for a in held))
     return found
 
 

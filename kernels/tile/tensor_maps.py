@@ -90,9 +90,9 @@ class TensorMaps:
             shape = planned.shapes[m.operand]
             result = next(r for r in planned.program.results if r.name == m.operand)
             return result, planned.results.get(m.operand) or View.contiguous(shape)
-        if m.operand in planned.scratch:
-            return planned.scratch[m.operand]
         seen = planned.kernel.seen.arrays.get(m.operand)
+        if seen is None and m.operand in planned.scratch:
+            return planned.scratch[m.operand]
         view = self.views[m.operand] if seen is None else seen.view
         return next(o for o in planned.program.operands if o.name == m.operand), view
 

@@ -154,3 +154,19 @@ def test_other_devices_and_types() -> None:
     for kind, schedule in (("float16", "tensor"), ("float16", None)):
         kinds = {o.dtype for o, _ in planned("adapter", kind, schedule=schedule, times=8).scratch.values()}
         assert kinds == ({kind} if schedule else {"float32"})  # 16 bits of float16 may not hold what is between
+
+
+@pytest.mark.parametrize("order", ["i h e", "h i e", "e h i"])
+@pytest.mark.parametrize("tensors", ["x[i,h,j] V[h,j,e]", "x[h,i,j] V[h,e,j]", "x[j,i,h] V[e,h,j]"])
+def test_stages_of_batches_in_any_order(order: str, tensors: str) -> None:
+    """A stage of rows of a batch lies as the kernel that makes it writes it, whatever the order of axes in the spec."""
+    x, v = tensors.split()
+    text = f"p = exp({x} - max[j]({x})); o = sum[j](p*{v})/sum[j](p); order o = {order}; return o"
+    form, sizes = forms.form_of_text(text, "j", 4), {"h": 2, "i": 17, "j": 40, "e": 16}
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    made = plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor")
+    assert any(n.startswith("state") for n in made.scratch)
+    given = drawn(form, sizes, "bfloat16")
+    expected = ra.reference(form.spec, **given)
+    # weights and result are rounded once each, relative to what is averaged
+    np.testing.assert_allclose(emulated(made, given)["o"], expected, atol=4 * EPS * np.abs(given["V"]).max(), rtol=0)

@@ -64,7 +64,7 @@ def drawn(form: Any, name: str, kind: str, seed: int) -> dict[str, Any]:
     made = {}
     for t in form.spec.tensors:
         shape = [sizes[a] for a in t.axes]
-        scale = shape[-1] ** -0.5 if t.name[0] not in "XZ" and len(shape) > 1 else 1.0
+        scale = np.prod(shape[1:]) ** -0.5 if t.name[0] not in "XZ" and len(shape) > 1 else 1.0
         made[t.name] = (torch.randn(shape, device="cuda") * scale).to(getattr(torch, kind))
     return made
 
@@ -112,7 +112,7 @@ def test_on_tensor_cores(name: str) -> None:
     run, given = form.compile("cuda"), drawn(form, name, "bfloat16", 1)
     sizes = {a: 16 if a in "rhe" and name != "projected" else 2 if a == "h" else 256 for a in form.spec.axes}
     given = {
-        t.name: torch.randn([sizes[a] for a in t.axes], device="cuda").mul_(sizes[t.axes[-1]] ** -0.5).bfloat16()
+        t.name: torch.randn([sizes[a] for a in t.axes], device="cuda").mul_(16**-0.5).bfloat16()
         for t in form.spec.tensors
     }
     expected = of_definition(form, given)
