@@ -6,6 +6,7 @@ Loads neither Numba nor what prints for GPUs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redalg.kernels.cpu import plan as cpu
@@ -77,7 +78,11 @@ def cpu_program(form: Form, kind: Kind, across: tuple[str, ...] = (), dump_after
     ('float32', 'bfloat16')
     """
     draft = ProgramDraft(form, dict(kind.dtypes), across, dict(kind.stored))
-    return lowered_by(draft, CPU_COLUMN_PROGRAM if across else CPU_PROGRAM, named(dump_after, NAMES))
+    made = lowered_by(draft, CPU_COLUMN_PROGRAM if across else CPU_PROGRAM, named(dump_after, NAMES))
+    if not kind.results:
+        return made
+    dtypes = dict(kind.results)
+    return replace(made, results=tuple(replace(r, dtype=dtypes.get(r.name, r.dtype)) for r in made.results))
 
 
 # --- functions -------------------------------------------------------------------------------------------------------

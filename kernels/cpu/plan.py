@@ -38,11 +38,13 @@ class Kind:
 
     ``dtypes``: what the dtypes of results follow from (a Python type for a number). ``stored``: what kernels read,
     which is wider where NumPy lacks a format: bfloat16 and float32 that are both read as float32 have kernels of their
-    own, since their results differ.
+    own, since their results differ. ``results``: of a part of a call, the dtypes of its results
+    (`redalg.kernels.cpu_partitioned`).
     """
 
     dtypes: tuple[tuple[str, Any], ...]
     stored: tuple[tuple[str, str], ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.kernels.cpu.rescue import Rescue
+from redalg.kernels.cpu.rescue import Rescue, Telling
 from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
 from redalg.kernels.ir.layouts import View, memory_order
 from redalg.kernels.ir.program import Program, Result, result_key
@@ -50,11 +50,11 @@ class Ready:
         compiled: Builds,
         repeat: Callable[..., Any],
     ) -> None:
-        self._form, self._sizes, self._origin, self._compiled, self._over = form, sizes, bound.origin, compiled, over
-        self._wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
+        self._form, self.sizes, self._origin, self._compiled, self._over = form, sizes, bound.origin, compiled, over
+        self.wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
         self._names = tuple(bound.arrays)
         like = dict(zip(self._names, held, strict=True))
-        self._fresh = [(r.key, *ordered(r, *self._wants[r.name], program, like)) for r in program.results]
+        self._fresh = [(r.key, *ordered(r, *self.wants[r.name], program, like)) for r in program.results]
         self._views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
         self._integers = None if integers.certain(sizes) else integers
         wide = {n for n, d in bound.dtypes.items() if d == np.uint64}  # numbers beyond int64 are refused
@@ -65,7 +65,9 @@ class Ready:
         self._walks = not self._zero_length and not empty
         self._always = self._walks and self._integers is None and not self._wide  # computed by kernels
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
-        self._rescue = Rescue(form, program, sizes, bound.dtypes, repeat) if program.watched else None
+        self._rescue: Rescue | Telling | None = None
+        if program.watched:
+            self._rescue = Rescue(form, program, sizes, bound.dtypes, repeat)
         self._usual: Prepared | None = None  # for results in arrays of our own
         self._ways: dict[Any, Prepared] = {}  # by the strides of `out`
         self._fit: set[Any] = set()  # what `out` may be like
@@ -73,9 +75,9 @@ class Ready:
     def _has_no_elements(self, program: Program, empty: bool) -> bool:
         """Whether the definition says what results are: a stream of length 0, or results that lack such an axis, which
         no row writes, or which fold it where nothing is streamed."""
-        left = empty or not program.passes and _is_empty(self._sizes, self._sizes)
-        left = left and any(all(shape) for shape, _ in self._wants.values())
-        return left or bool(program.passes) and _is_empty(self._sizes, program.stream)
+        left = empty or not program.passes and _is_empty(self.sizes, self.sizes)
+        left = left and any(all(shape) for shape, _ in self.wants.values())
+        return left or bool(program.passes) and _is_empty(self.sizes, program.stream)
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
@@ -92,10 +94,10 @@ class Ready:
                 results = {key: x for (key, *_), x in zip(self._fresh, made, strict=True)}
                 self._usual = self._prepared({**dict(zip(self._names, given, strict=True)), **results}, results)
             return self._by_kernels(self._usual, given, arrays)
-        self._elsewhere(given, arrays, dict(zip(self._wants, made, strict=True)))
+        self._elsewhere(given, arrays, dict(zip(self.wants, made, strict=True)))
         if self._restore is not None:
             made = [self._restore(x) for x in made]
-        return made[0] if len(made) == 1 else dict(zip(self._wants, made, strict=True))
+        return made[0] if len(made) == 1 else dict(zip(self.wants, made, strict=True))
 
     def _empty(self) -> list[np.ndarray]:
         """Arrays for results."""
@@ -109,15 +111,21 @@ class Ready:
         made = self._empty()
         marks = prepared((*given, *made))
         if marks is not None:
-            self._rescued(prepared, marks, arrays, dict(zip(self._wants, made, strict=True)))
+            self._rescued(prepared, marks, arrays, dict(zip(self.wants, made, strict=True)))
         if self._restore is not None:
             made = [self._restore(x) for x in made]
-        return made[0] if len(made) == 1 else dict(zip(self._wants, made, strict=True))
+        return made[0] if len(made) == 1 else dict(zip(self.wants, made, strict=True))
 
     @property
-    def last(self) -> Compiled | None:
-        """What calls without `out` run, once there was one."""
-        return self._usual.compiled if self._usual is not None else None
+    def last(self) -> tuple[Compiled, ...]:
+        """What calls run, once there was one: those without `out`, or else those with the last kind of it."""
+        ways = [self._usual] if self._usual is not None else [*self._ways.values()][-1:]
+        return tuple(prepared.compiled for prepared in ways)
+
+    def tell_marks(self) -> None:
+        """Leave rows that leave the range to what these calls are the last part of."""
+        if isinstance(self._rescue, Rescue):
+            self._rescue = Telling(self._rescue.program, self.sizes)
 
     @property
     def rescued(self) -> int:
@@ -130,7 +138,7 @@ class Ready:
         """Whether int64 holds every integer of the call; else NumPy computes it, and raises where it has to."""
         if self._integers is None:
             return True
-        return self._integers.fits(self._sizes, dict(zip(self._names, given, strict=True)))
+        return self._integers.fits(self.sizes, dict(zip(self._names, given, strict=True)))
 
     def _rescued(
         self, prepared: Prepared, marks: np.ndarray, arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]
@@ -153,7 +161,7 @@ class Ready:
     # --- results in the caller's arrays ------------------------------------------------------------------------------
 
     def _into(self, out: Any, held: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
-        targets, given = self._received(out), list(held.values())
+        targets, given = self.received(out), list(held.values())
         if not self._walks or not self._integers_fit(given):
             self._elsewhere(given, arrays, targets)
         else:
@@ -192,24 +200,24 @@ class Ready:
         if marks is not None:
             self._rescued(prepared, marks, arrays, made)
 
-    def _received(self, out: Any) -> Mapping[str, np.ndarray]:
+    def received(self, out: Any) -> Mapping[str, np.ndarray]:
         """The arrays of `out` in the order of the results; what they are like is looked at once for each likeness."""
-        given = out if isinstance(out, dict) else dict.fromkeys(self._wants, out)
-        found = [given.get(name) for name in self._wants]
-        if len(given) == len(found) == len(self._wants) and all(x.__class__ is np.ndarray for x in found):
+        given = out if isinstance(out, dict) else dict.fromkeys(self.wants, out)
+        found = [given.get(name) for name in self.wants]
+        if len(given) == len(found) == len(self.wants) and all(x.__class__ is np.ndarray for x in found):
             like = (
                 isinstance(out, dict),
                 *((x.shape, x.strides, x.dtype, x.flags.writeable) for x in found),  # type: ignore[union-attr]
             )
             if like in self._fit:
-                targets = dict(zip(self._wants, found, strict=True))
+                targets = dict(zip(self.wants, found, strict=True))
                 require_disjoint(targets, WHERE)  # type: ignore[arg-type]
                 return targets  # type: ignore[return-value]
-            checked = received(out, self._wants, self._origin, WHERE)
+            checked = received(out, self.wants, self._origin, WHERE)
             if len(self._fit) < LAYOUTS:
                 self._fit.add(like)
             return checked
-        return received(out, self._wants, self._origin, WHERE)
+        return received(out, self.wants, self._origin, WHERE)
 
     def _written(self, targets: Mapping[str, np.ndarray], held: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Where kernels write the results: elsewhere first, if they would overwrite what has yet to be read."""
@@ -225,7 +233,7 @@ class Ready:
 
     def _prepared(self, arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> Prepared:
         views = {**self._views, **{key: view_of(x) for key, x in made.items()}}
-        return Prepared(self._compiled(views, arrays), self._sizes, views, (*self._names, *made))
+        return Prepared(self._compiled(views, arrays), self.sizes, views, (*self._names, *made))
 
 
 Turned = tuple[tuple[int, ...], np.dtype, tuple[int, ...] | None]

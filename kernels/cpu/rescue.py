@@ -65,13 +65,22 @@ class Rescue:
             watched, grid[_box(chosen)]
         )
         if wrong.any():
-            count = int(wrong.sum())
-            self.rows += count
-            LOG.info("%s on %s: %d rows left the range of %s", ", ".join(results), self.target, count, watched.real)
-            self._put(lambda taken: run_wide(self.form, taken if self.plain else arrays), own, wrong, results)
+            self._computed_anew(own, wrong, arrays, results)
         held = (grid & HELD != 0) & ~wrong
         if held.any():
             self._put(lambda taken: self.repeat(**taken), own, held, results)
+
+    def anew(self, wrong: np.ndarray, arrays: Mapping[str, Any], results: Arrays) -> None:
+        """Compute these rows in wider numbers."""
+        self._computed_anew(bind(self.form.spec, arrays, where=WHERE).arrays, wrong, arrays, results)
+
+    def _computed_anew(
+        self, own: Mapping[str, Any], wrong: np.ndarray, arrays: Mapping[str, Any], results: Arrays
+    ) -> None:
+        count, real = int(wrong.sum()), self.program.real
+        self.rows += count
+        LOG.info("%s on %s: %d rows left the range of %s", ", ".join(results), self.target, count, real)
+        self._put(lambda taken: run_wide(self.form, taken if self.plain else arrays), own, wrong, results)
 
     def _chosen(self, grid: np.ndarray) -> list[np.ndarray]:
         """The indices along every axis of rows among which all marks are."""
@@ -105,6 +114,19 @@ class Rescue:
             value = value if value.dtype == target.dtype else narrowed(value, target.dtype)
             index = np.ix_(*(places.get(a, np.arange(n)) for a, n in zip(r.axes, target.shape, strict=True)))
             target[index] = np.where(own, value, target[index])
+
+
+class Telling:
+    """In the place of a `Rescue` of rows that are those of a larger spec: marks are told to who calls."""
+
+    plain, rows = True, 0
+
+    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
+        self.axes, self.shape = program.rows, [sizes[a] for a in program.rows]
+
+    def __call__(self, watched: Program, marks: np.ndarray, arrays: Any, results: Arrays) -> None:
+        """`arrays` has a list of what is marked (`redalg.kernels.cpu_partitioned.Seen`)."""
+        arrays.marked.append((self.axes, marks.reshape(self.shape)))
 
 
 def _box(chosen: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,10 +15,11 @@ from redalg.kernels.cpu.build import functions
 from redalg.kernels.cpu.kernel import RANGE
 from redalg.kernels.cpu.measure import fastest
 from redalg.kernels.cpu.plan import CpuDraft, Kind
-from redalg.kernels.cpu.ready import Ready
+from redalg.kernels.cpu.ready import Ready, view_of
 from redalg.kernels.cpu.schedule import FAMILIES, Family
 from redalg.kernels.cpu.threads import threads
 from redalg.kernels.cpu.walk import Compiled, steps_of
+from redalg.kernels.cpu_partitioned import Asked, InParts, Parts, all_floats, asked_of
 from redalg.kernels.cpu_programs import NAMES, cpu_program, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program
@@ -83,8 +85,8 @@ class CpuRun(Shown):
         self._once, self._calls = Once(), Once(limit=CALLS)
         self._names = tuple(t.name for t in form.spec.tensors)
         self._aliased = any(t.array or t.dimensions for t in form.spec.tensors)
-        self._ready: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
-        self._recent: Ready | None = None  # of whichever thread came last
+        self._ready: dict[Hashable, tuple[Ready | InParts, tuple[int, ...]]] = {}
+        self._recent: Ready | InParts | None = None  # of whichever thread came last
         self._built: Compiled | None = None  # for results in arrays of the caller's
         self._told: tuple[str, ...] = ()  # what was measured
 
@@ -115,25 +117,58 @@ class CpuRun(Shown):
 
     # --- once per kind of call ------------------------------------------------------------
 
-    def _remember(self, kind: Hashable, ready: Ready, copied: Sequence[int]) -> None:
+    def _remember(self, kind: Hashable, ready: Ready | InParts, copied: Sequence[int]) -> None:
         """`copied`: the arrays that kernels read from copies."""
         if len(self._ready) >= CALLS:
             self._ready = {}
         self._ready[kind] = ready, tuple(copied)
 
-    def _prepared(self, arrays: Mapping[str, Any]) -> tuple[Ready, list[Any]]:
+    def _prepared(self, arrays: Mapping[str, Any]) -> tuple[Ready | InParts, list[Any]]:
         """What such calls are prepared to do, and the arrays as kernels read them."""
         bound = bind(self.form.spec, arrays, where=WHERE)
         held = [_raw(arrays[name], bound.arrays[name]) for name in self._names]
         shapes = tuple((x.shape, steps_of(x)) for x in held if isinstance(x, np.ndarray))
         kind = _kind(bound, dict(zip(self._names, held, strict=True)))
         key = kind, tuple(bound.dtypes.items()), bound.origin, shapes
-        return cast(Ready, self._calls(key, lambda: self._made_ready(kind, bound, held))), held
+        return cast("Ready | InParts", self._calls(key, lambda: self.made_ready(kind, bound, held))), held
 
-    def _made_ready(self, kind: Kind, bound: Bound, held: Sequence[Any]) -> Ready:
-        program = cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
-        dtypes = self._once(("results", *bound.dtypes.items()), lambda: result_dtypes(self.form.spec, bound))
+    @cached_property
+    def parts(self) -> Parts:
+        """The ways to run in parts: there are none where a schedule is asked for."""
+        return Parts(self.form, self.program_of, self._like, self._asked is None)
+
+    def _like(self, form: Form) -> CpuRun:
+        """A run of another form, compiled like this one."""
+        return CpuRun(form, None, self.deterministic, self.dump_after)
+
+    def program_of(self, kind: Kind) -> Program:
+        return cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
+
+    def made_ready(
+        self,
+        kind: Kind,
+        bound: Bound,
+        held: Sequence[Any],
+        wanted: Mapping[str, np.dtype] | None = None,
+        asked: Asked | None = None,
+    ) -> Ready | InParts:
+        """What calls of a kind are prepared to do, in parts or as one kernel. Of a part of a call: `wanted` dtypes of
+        results, and what was asked for it when it was chosen."""
+        program = self.program_of(kind)
+        dtypes = wanted or self._once(("results", *bound.dtypes.items()), lambda: result_dtypes(self.form.spec, bound))
         _require_alike(program, dtypes)
+        whole = self._as_one_kernel(kind, bound, held, dtypes, program)
+        if not (self.parts.able and all(whole.sizes.values()) and all_floats(bound.dtypes)):
+            return whole
+        if asked is None:
+            views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
+            asked = asked_of(self.form.spec, kind, whole.sizes, views)
+        choice = self.parts.choice(asked)
+        return whole if choice.partition is None else self.parts.ready(choice, asked, program, bound, held, whole)
+
+    def _as_one_kernel(
+        self, kind: Kind, bound: Bound, held: Sequence[Any], dtypes: Mapping[str, np.dtype], program: Program
+    ) -> Ready:
         nodes, known = list(self.form.spec.outputs.values()), tuple(bound.dtypes.items())
         integers = self._once(("integers", *known), lambda: Integers(nodes, bound.dtypes, self.form.plan))
         over = self._once((kind, "in place"), lambda: in_place(program))
@@ -184,38 +219,40 @@ class CpuRun(Shown):
     # --- what was done ------------------------------------------------------------
 
     @property
-    def _last(self) -> Compiled | None:
-        """What the last call ran."""
-        found = self._recent.last if self._recent is not None else None
-        return self._built if found is None else found
+    def _last(self) -> tuple[Compiled, ...]:
+        """What the last call ran, kernel by kernel."""
+        found = self._recent.last if self._recent is not None else ()
+        return found or ((self._built,) if self._built is not None else ())
 
     @property
     def source(self) -> str:
-        """The generated source, which Numba takes, too, of the last kind of call (before the first: of float64)."""
-        if self._last is not None:
-            return self._last.module.source
-        return typical_cpu(self.form).source
+        """The generated source, which Numba takes, too, of the last kind of call (before the first: of float64); that
+        of all parts, one after the other."""
+        return "\n\n".join(c.module.source for c in self._last) or typical_cpu(self.form).source
 
     @property
     def schedule(self) -> str:
         """How rows and threads met in the last call, in words."""
-        if self._last is None:
+        if not self._last:
             return f"chosen by the first call; {threads()} threads"
-        return f"{self._last.schedule}; {threads()} threads"
+        told = self._recent.summary() if isinstance(self._recent, InParts) else self._last[0].schedule
+        return f"{told}; {threads()} threads"
 
     def explain(self) -> str:
         """The form's explanation, and how this target runs it."""
         lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}", f"  schedule: {self.schedule}"]
         lines += ["  sums:     as pairs (accuracy='compensated')"] if self.form.accuracy else []
+        lines += [f"  {line}" for line in self._recent.lines()] if isinstance(self._recent, InParts) else []
         lines += self._range()
         return "\n".join([*lines, *(f"  {line}" for line in self._told)]) + "\n"
 
     def _range(self) -> list[str]:
         """What is done about rows that leave the range of the reals, of the last kind of call."""
-        program = self._last.program if self._last is not None else None
-        if program is None or not program.watched:
+        programs = [c.program for c in self._last]
+        names = ", ".join(dict.fromkeys(w.part for program in programs for w in program.watched))
+        if not names:
             return []
-        names = ", ".join(w.part for w in program.watched)
+        program = programs[0]
         wider = "float64" if program.real == "float32" else "longdouble"
         rows = sum(ready.rescued for ready in {ready for ready, _ in self._ready.values()})
         told = f"rows where one of {names} leaves the range of {program.real} are computed by NumPy in {wider}"

@@ -1,0 +1,432 @@
+"""A spec in parts on the CPU: products that other reductions read are computed once, and lie in arrays between kernels.
+
+Which parts, or none, is decided for a kind of call by counted operations (`redalg.kernels.cpu_operations`) and what
+lies between them; of every way that `redalg.kernels.lower.partition` finds. Axes that no reduction runs along count as
+if they had `USUAL` elements: a row alone and the same row among others are computed by the same kernels.
+
+Each part is a run of its own form, which may be in parts itself. Nothing between them is rounded to 16 bits. Where an
+element between parts leaves the range of its numbers although all that it is made of is finite, or a row of the last
+part does, NumPy computes these rows of the whole spec anew, as it does for one kernel (`redalg.kernels.cpu.rescue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg import _hooks
+from redalg.errors import RedalgError
+from redalg.graph.contractions import contracts
+from redalg.graph.node import leaves, outermost_reductions, walk
+from redalg.kernels.cpu.plan import Kind
+from redalg.kernels.cpu.ready import Ready
+from redalg.kernels.cpu.rescue import Rescue
+from redalg.kernels.cpu.walk import Compiled
+from redalg.kernels.cpu_operations import operations_of
+from redalg.kernels.ir.layouts import View, memory_order
+from redalg.kernels.ir.program import STORAGE, Program
+from redalg.kernels.launch.store import Once
+from redalg.kernels.lower.partition import Partition, partitions
+from redalg.kernels.lower.program import COMPENSATED
+from redalg.kernels.programs import BrokenPass
+from redalg.numeric.array_origin import format_name
+from redalg.numeric.binding import Bound
+from redalg.numeric.out import by_output, shared
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.language.spec import Spec
+
+WHERE = "the call"
+USUAL = 64  # elements of an axis that no reduction runs along, as far as this choice goes
+LESS = 0.8  # of the operations of one kernel: parts take at most so many
+CALL = 20_000  # operations that a call of a kernel takes as long as
+KEPT = 8  # operations that writing a float32 between parts, and reading it, takes as long as
+MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A kind of call, as far as the choice of parts depends on it: `sizes` are its lengths, `usual` those with `USUAL`
+    for axes that nothing is reduced along, `views` operands of these."""
+
+    kind: Kind
+    sizes: Mapping[str, int]
+    usual: Mapping[str, int]
+    views: Mapping[str, View]
+
+    @property
+    def key(self) -> Hashable:
+        return self.kind, tuple(self.usual.items()), tuple(self.views.items())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The parts of a call, if any; operations of its kernels, and those of one kernel for all."""
+
+    operations: float
+    whole: float
+    partition: Partition | None = None
+
+
+def asked_of(spec: Spec, kind: Kind, sizes: Mapping[str, int], views: Mapping[str, View]) -> Asked:
+    """What is asked for a call with arrays that lie like these."""
+    reduced = {a for n in walk(*spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
+    free = {a for axes in spec.output_axes.values() for a in axes} - reduced
+    usual = {a: USUAL if a in free else n for a, n in sizes.items()}
+    axes = {t.name: t.axes for t in spec.tensors}
+    return Asked(kind, sizes, usual, {n: _usual_view(axes[n], v, usual) for n, v in views.items()})
+
+
+def _usual_view(axes: Sequence[str], view: View, usual: Mapping[str, int]) -> View:
+    """An array of usual lengths that lies as one does: its axes in the same order, and with gaps where it has some."""
+    shape = tuple(usual[a] for a in axes)
+    steps, step = [0] * len(axes), 1 if 1 in view.strides or not axes else 2
+    for d in reversed(memory_order(view.shape, view.strides)):
+        steps[d], step = (step, step * shape[d]) if view.strides[d] else (0, step)
+    return View(shape, tuple(steps))
+
+
+@lru_cache(maxsize=512)
+def _derived(spec: Spec) -> Form | None:
+    """The form of a part, over what its outermost reductions run along; None where it has none."""
+    along = list(dict.fromkeys(n.attr.axes for n in outermost_reductions(*spec.outputs.values())))
+    for axes in along:
+        try:
+            return _hooks.derive(spec, axis=axes[0] if len(axes) == 1 else axes, max_passes=8)
+        except RedalgError:
+            continue
+    return None
+
+
+class Parts:
+    """The parts of calls of a form. `run`: a run of another form, that is compiled like this one.
+
+    `able`: whether there may be any. Specs with one sum inside another do, unless sums are held as pairs.
+    """
+
+    def __init__(self, form: Form, program: Callable[[Kind], Program], run: Callable[[Form], Any], able: bool) -> None:
+        self.form, self._program, self._run = form, program, run
+        self.able = able and form.accuracy != COMPENSATED and _has_parts(form.spec)
+        self._once = Once()
+
+    def choice(self, asked: Asked) -> Choice:
+        """What takes the fewest operations."""
+        if not self.able:
+            return self._chosen(asked)
+        counted = [n.attr for n in walk(*self.form.spec.outputs.values()) if n.op == "size"]
+        along = {a for axes in counted for a in ((axes,) if isinstance(axes, str) else axes)}
+        key = asked.key, tuple(asked.sizes[a] for a in sorted(along) if a in asked.sizes)
+        return self._once(key, lambda: self._chosen(asked))  # type: ignore[no-any-return]
+
+    def _chosen(self, asked: Asked) -> Choice:
+        program = self._program(asked.kind)
+        whole = operations_of(self.form, asked.kind, program, asked.usual, asked.views)
+        best = Choice(whole, whole)
+        for partition in partitions(self.form.spec, asked.sizes) if self.able else ():
+            try:
+                found = self._operations(partition, asked, program)
+            except BrokenPass:
+                raise
+            except RedalgError:  # a part has no kernel
+                continue
+            if found is not None and found < min(LESS * whole, best.operations):
+                best = Choice(found, whole, partition)
+        return best
+
+    def _operations(self, partition: Partition, asked: Asked, program: Program) -> float | None:
+        """Those of all parts; None where a part has no form, or none that holds what lies between as one kernel does."""
+        if not self._may_lie_between(partition, asked, program):
+            return None
+        total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
+        for spec in (*partition.before, partition.last):
+            run = self.run_of(spec)
+            if run is None:
+                return None
+            own = self.asked_of(spec, partition, asked, program)
+            if run.program_of(own.kind).real != program.real:
+                return None
+            total += CALL + run.parts.choice(own).operations
+        return total
+
+    def _may_lie_between(self, partition: Partition, asked: Asked, program: Program) -> bool:
+        """Whether it is not far larger than all arrays of a call, and holds no infinity by itself: one is looked into."""
+        made = [n for s in partition.before for o, n in s.outputs.items() if o in partition.between]
+        arrays = [(x.axes, x.dtype) for x in (*program.operands, *program.results)]
+        own = sum(prod(asked.usual[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays)
+        infinite = any(n.op == "special" for n in walk(*made))
+        return not infinite and _held(partition, asked.usual, program.real) <= MOST_HELD * own
+
+    def run_of(self, spec: Spec) -> Any:
+        """A run of a part, for all kinds of calls; None where the part has no form."""
+        form = _derived(spec)
+        return self._once(spec, lambda: self._run(form)) if form is not None else None
+
+    def asked_of(self, spec: Spec, partition: Partition, asked: Asked, program: Program) -> Asked:
+        """What is asked of a part."""
+        names = [t.name for t in spec.tensors]
+        real = {n: program.real for n in partition.between}
+        dtypes, stored = ({**dict(x), **real} for x in (asked.kind.dtypes, asked.kind.stored))
+        results = {r.name: r.dtype for r in program.results} | real
+        kind = Kind(
+            tuple((n, dtypes[n]) for n in names),
+            tuple((n, stored[n]) for n in names if n in stored),
+            tuple((n, results[n]) for n in spec.outputs),
+        )
+        laid = {n: View.contiguous(tuple(asked.usual[a] for a in axes)) for n, axes in partition.between.items()}
+        views = {**asked.views, **laid}
+        return Asked(kind, asked.sizes, asked.usual, {n: views[n] for n in names if n in views})
+
+    def ready(
+        self, choice: Choice, asked: Asked, program: Program, bound: Bound, held: Sequence[Any], whole: Ready
+    ) -> InParts:
+        """What such calls are prepared to do. `whole`: the same by one kernel, which tells what results are like."""
+        partition = choice.partition
+        assert partition is not None
+        between = {n: np.empty([asked.sizes[a] for a in axes], program.real) for n, axes in partition.between.items()}
+        known = dict(zip(bound.arrays, held, strict=True)) | between
+        dtypes = {**bound.dtypes, **{n: x.dtype for n, x in between.items()}}
+        wanted = {**{n: dtype for n, (_, dtype) in whole.wants.items()}, **{n: x.dtype for n, x in between.items()}}
+        places = {n: place for place, n in enumerate(known)}
+        steps = []
+        for spec in (*partition.before, partition.last):
+            run, own = self.run_of(spec), self.asked_of(spec, partition, asked, program)
+            arrays = {t.name: known[t.name] for t in spec.tensors}
+            part = Bound(arrays, dict(bound.sizes), {n: dtypes[n] for n in arrays})
+            ready = run.made_ready(own.kind, part, [*arrays.values()], {n: wanted[n] for n in spec.outputs}, own)
+            steps.append(Step(spec, ready, tuple(places[n] for n in arrays), {n: places[n] for n in arrays}))
+        rescue = Rescue(self.form, program, whole.sizes, bound.dtypes, lambda **arrays: None)
+        return InParts(steps, places, whole, Wrong(self.form.spec, partition, rescue), bound, choice)
+
+
+def _held(partition: Partition, sizes: Mapping[str, int], real: str) -> int:
+    """Bytes of what lies between parts."""
+    return sum(prod(sizes[a] for a in axes) for axes in partition.between.values()) * STORAGE[real]
+
+
+def _has_parts(spec: Spec) -> bool:
+    """Whether there is a product, and something else that is reduced; and whether parts may read the tensors."""
+    reductions = [n for n in walk(*spec.outputs.values()) if n.op == "reduce"]
+    several = len(reductions) > 1 and any(map(contracts, reductions))
+    return several and not spec.empty and not any(t.dimensions for t in spec.tensors)
+
+
+def all_floats(dtypes: Mapping[str, Any]) -> bool:
+    """Whether all tensors hold floats: parts pass floats to one another."""
+    return all("float" in (d.__name__ if isinstance(d, type) else format_name(d)) for d in dtypes.values())
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+class Seen(Mapping[str, Any]):
+    """The arrays of one part in one call, by name, for what looks into them: those of 16 bits as float32, so that
+    nothing is rounded. `marked`: rows of the last part that left the range of the reals."""
+
+    __slots__ = ("held", "marked", "places")
+
+    def __init__(self, places: Mapping[str, int], held: Sequence[Any]) -> None:
+        self.places, self.held = places, held
+        self.marked: list[tuple[tuple[str, ...], np.ndarray]] = []
+
+    def __getitem__(self, name: str) -> Any:
+        return _wide(self.held[self.places[name]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype.itemsize < STORAGE["float32"] else x
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part: what it is prepared to do, and which arrays it takes, by place and by name."""
+
+    spec: Spec
+    ready: Any
+    takes: tuple[int, ...]
+    places: Mapping[str, int]
+
+
+class InParts:
+    """What calls of one kind do that run in parts, as `redalg.kernels.cpu.ready.Ready` is for one kernel.
+
+    `places`: where arrays of a call and those between parts are in a list of both.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        places: Mapping[str, int],
+        whole: Ready,
+        wrong: Wrong,
+        bound: Bound,
+        choice: Choice,
+    ) -> None:
+        *self._before, self._last = steps
+        self.choice = choice
+        self._whole, self._wrong = whole, wrong
+        self._places, self._names = places, tuple(whole.wants)
+        self._between = tuple(wrong.between)
+        self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
+        self._last.ready.tell_marks()
+
+    def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
+        """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
+        if out is not None:
+            return self._into(out, given, arrays)
+        made = self._computed(given, arrays, None)
+        found = [made[n] for n in self._names]
+        if self._restore is not None:
+            found = [self._restore(x) for x in found]
+        return found[0] if len(found) == 1 else dict(zip(self._names, found, strict=True))
+
+    def _into(self, out: Any, given: Sequence[Any], arrays: Mapping[str, Any]) -> Any:
+        """Inputs are read to the end of a call: where `out` overlaps one, results go elsewhere first."""
+        targets = self._whole.received(out)
+        inputs = [x for x in given if isinstance(x, np.ndarray)]
+        apart = not any(shared(x, target) for x in inputs for target in targets.values())
+        made = self._computed(given, arrays, targets if apart else None)
+        for name, x in made.items():
+            if x is not targets[name]:
+                targets[name][...] = x
+        own = by_output(out, list(targets), WHERE)
+        return own[self._names[0]] if len(targets) == 1 else {name: own[name] for name in targets}
+
+    def _computed(
+        self, given: Sequence[Any], arrays: Mapping[str, Any], targets: Mapping[str, np.ndarray] | None
+    ) -> dict[str, Any]:
+        """The outputs by name, those of the last part in `targets`."""
+        held = [*given, *self._between]
+        found: dict[str, Any] = {}
+        for step in self._before:
+            made = step.ready([held[at] for at in step.takes], Seen(step.places, held), None)
+            for name, x in made.items() if len(step.spec.outputs) > 1 else ((next(iter(step.spec.outputs)), made),):
+                at = self._places.get(name)
+                if at is None:
+                    found[name] = x
+                else:
+                    held[at] = x
+        step, seen = self._last, Seen(self._last.places, held)
+        names = tuple(step.spec.outputs)
+        out = {n: targets[n] for n in names} if targets is not None else None
+        made = step.ready([held[at] for at in step.takes], seen, out)
+        found.update(made if len(names) > 1 else ((names[0], made),))
+        between = {n: held[self._places[n]] for n in self._between}
+        if seen.marked or not all(np.isfinite(x).all() for x in between.values()):
+            marked = self._wrong(between, dict(zip(self._places, given, strict=False)), seen.marked, arrays, found)
+            if marked is not None and isinstance(arrays, Seen):  # a part of a part
+                arrays.marked.append(marked)
+        return found
+
+    # --- what was done -----------------------------------------------------------------------------------------------
+
+    def tell_marks(self) -> None:
+        """As a last part: rows that leave the range are those of what it is a part of, which is told in every call."""
+
+    @property
+    def last(self) -> tuple[Compiled, ...]:
+        """What calls ran, kernel by kernel."""
+        return tuple(c for step in (*self._before, self._last) for c in step.ready.last)
+
+    @property
+    def rescued(self) -> int:
+        """Rows that left the range of the reals and were computed in wider numbers, of all calls so far."""
+        return self._wrong.rows + sum(step.ready.rescued for step in (*self._before, self._last))
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self._whole.sizes
+
+    def summary(self) -> str:
+        """What runs, in a line."""
+        between = ", ".join(f"{n}[{','.join(axes)}] {self._wrong.real}" for n, axes in self._wrong.between.items())
+        return f"in parts: {len(self.last)} kernels, {between or 'nothing'} between them"
+
+    def lines(self) -> Iterator[str]:
+        """Why, and what each part does."""
+        yield f"operations: {self.choice.operations:.3g}, and {self.choice.whole:.3g} as one kernel"
+        for step in (*self._before, self._last):
+            names = ", ".join(step.spec.outputs)
+            if isinstance(step.ready, InParts):
+                yield f"{names}: {step.ready.summary()}"
+                yield from (f"  {line}" for line in step.ready.lines())
+            else:
+                yield from (f"{names}: {c.schedule}" for c in step.ready.last)
+
+
+class Wrong:
+    """Rows of a call that parts cannot compute, since what lies between left its range: computed anew, as a whole."""
+
+    def __init__(self, spec: Spec, partition: Partition, rescue: Rescue) -> None:
+        self._rescue, self.between, self.real = rescue, partition.between, rescue.program.real
+        made = {o: n for s in partition.before for o, n in s.outputs.items() if o in partition.between}
+        self._made_of = {o: [leaf.attr for leaf in leaves(n, "tensor")] for o, n in made.items()}
+        reduced = {a for n in walk(*spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
+        self._kept = [a for a in rescue.program.rows if a not in reduced]  # along which rows have nothing in common
+
+    @property
+    def rows(self) -> int:
+        return self._rescue.rows
+
+    def __call__(
+        self,
+        between: Mapping[str, np.ndarray],
+        given: Mapping[str, Any],
+        marked: Sequence[tuple[tuple[str, ...], np.ndarray]],
+        arrays: Mapping[str, Any],
+        results: Mapping[str, np.ndarray],
+    ) -> tuple[tuple[str, ...], np.ndarray] | None:
+        """Correct the results; the rows that were, over their axes."""
+        rows = self._rescue.program.rows
+        wrong = np.zeros([self._rescue.sizes[a] for a in rows], bool)
+        for name, x in between.items():
+            bad = ~np.isfinite(x)
+            if bad.any():
+                wrong |= self._rows(self.between[name], bad & self._sound(name, given))
+        for axes, mask in marked:
+            wrong |= self._rows(axes, mask != 0)
+        if not wrong.any():
+            return None
+        self._rescue.anew(wrong, arrays, results)
+        return rows, wrong
+
+    def _sound(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
+        """Which elements between parts are made of finite numbers."""
+        axes = self.between[name]
+        found = np.ones((1,) * len(axes), bool)
+        for t in self._made_of[name]:
+            found = found & _along(np.isfinite(_wide(given[t.name])), t.axes, axes, np.logical_and)
+        return found
+
+    def _rows(self, axes: Sequence[str], mask: np.ndarray) -> np.ndarray:
+        """The rows that read one of these elements."""
+        kept = [a for a in axes if a in self._kept]
+        own = _along(mask, axes, kept, np.logical_or)
+        return _along(own, kept, self._rescue.program.rows, np.logical_or)
+
+
+def _along(x: np.ndarray, own: Sequence[str], axes: Sequence[str], join: np.ufunc) -> np.ndarray:
+    """An array over its own axes over others, joined along those that these lack.
+
+    >>> _along(np.array([[True, False], [False, False]]), "ab", "ca", np.logical_or)
+    array([[ True, False]])
+    """
+    lost = tuple(d for d, a in enumerate(own) if a not in axes)
+    x = join.reduce(x, axis=lost) if lost else x
+    left = [a for a in own if a in axes]
+    x = np.asarray(x).transpose([left.index(a) for a in axes if a in left])
+    return x[tuple(slice(None) if a in left else None for a in axes)]
+
+
+__all__ = ["Asked", "InParts", "Parts", "all_floats", "asked_of"]
