@@ -62,7 +62,7 @@ class _Count:
         return rows * (ROW + found)
 
     def _of_pass(self, p: Pass) -> float:
-        steps = (*p.lift, *p.update)
+        steps = p.update or p.lift  # two ways to take in a tile
         folds = [f for s in steps if isinstance(s, Loop) for f in s.folds]
         nodes = [*steps_nodes(steps), *(let.node for let in p.exports)]
         return self._walked(nodes) + sum(self._times(b) for f in folds for b in f.bodies)
@@ -79,7 +79,7 @@ class _Count:
         return stream * self._size(a for a in self.program.columns if a in node.axes)
 
     def _each(self, node: Node, innermost: tuple[str, ...]) -> float:
-        """What computing a node once takes, beside its arguments; `innermost`: the axis of the loop that it stands in."""
+        """What computing a node once takes, without its arguments; `innermost`: the axis of the loop around it."""
         if node.op in FREE:
             return 0
         if node.op == "tensor":

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -94,11 +94,11 @@ def _usual_view(axes: Sequence[str], view: View, usual: Mapping[str, int]) -> Vi
 
 @lru_cache(maxsize=512)
 def _derived(spec: Spec) -> Form | None:
-    """The form of a part, over what its outermost reductions run along; None where it has none."""
+    """The form of a part, over what its outermost reductions run along, if anything; None where it has none."""
     along = list(dict.fromkeys(n.attr.axes for n in outermost_reductions(*spec.outputs.values())))
-    for axes in along:
+    for axes in along or [None]:
         try:
-            return _hooks.derive(spec, axis=axes[0] if len(axes) == 1 else axes, max_passes=8)
+            return _hooks.derive(spec, axis=axes[0] if axes and len(axes) == 1 else axes, max_passes=8)
         except RedalgError:
             continue
     return None
@@ -122,12 +122,12 @@ class Parts:
         counted = [n.attr for n in walk(*self.form.spec.outputs.values()) if n.op == "size"]
         along = {a for axes in counted for a in ((axes,) if isinstance(axes, str) else axes)}
         key = asked.key, tuple(asked.sizes[a] for a in sorted(along) if a in asked.sizes)
-        return self._once(key, lambda: self._chosen(asked))  # type: ignore[no-any-return]
+        return cast(Choice, self._once(key, lambda: self._chosen(asked)))
 
     def _chosen(self, asked: Asked) -> Choice:
         program = self._program(asked.kind)
         whole = operations_of(self.form, asked.kind, program, asked.usual, asked.views)
-        best = Choice(whole, whole)
+        best, most = Choice(whole, whole), LESS * whole
         for partition in partitions(self.form.spec, asked.sizes) if self.able else ():
             try:
                 found = self._operations(partition, asked, program)
@@ -135,12 +135,12 @@ class Parts:
                 raise
             except RedalgError:  # a part has no kernel
                 continue
-            if found is not None and found < min(LESS * whole, best.operations):
-                best = Choice(found, whole, partition)
+            if found is not None and found < most:
+                best, most = Choice(found, whole, partition), found
         return best
 
     def _operations(self, partition: Partition, asked: Asked, program: Program) -> float | None:
-        """Those of all parts; None where a part has no form, or none that holds what lies between as one kernel does."""
+        """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does."""
         if not self._may_lie_between(partition, asked, program):
             return None
         total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
@@ -155,9 +155,9 @@ class Parts:
         return total
 
     def _may_lie_between(self, partition: Partition, asked: Asked, program: Program) -> bool:
-        """Whether it is not far larger than all arrays of a call, and holds no infinity by itself: one is looked into."""
+        """Whether it is not far larger than a call's arrays, and holds no infinity by itself: each is looked into."""
         made = [n for s in partition.before for o, n in s.outputs.items() if o in partition.between]
-        arrays = [(x.axes, x.dtype) for x in (*program.operands, *program.results)]
+        arrays = [(x.axes, x.dtype) for x in program.operands] + [(x.axes, x.dtype) for x in program.results]
         own = sum(prod(asked.usual[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays)
         infinite = any(n.op == "special" for n in walk(*made))
         return not infinite and _held(partition, asked.usual, program.real) <= MOST_HELD * own
@@ -170,7 +170,7 @@ class Parts:
     def asked_of(self, spec: Spec, partition: Partition, asked: Asked, program: Program) -> Asked:
         """What is asked of a part."""
         names = [t.name for t in spec.tensors]
-        real = {n: program.real for n in partition.between}
+        real = dict.fromkeys(partition.between, program.real)
         dtypes, stored = ({**dict(x), **real} for x in (asked.kind.dtypes, asked.kind.stored))
         results = {r.name: r.dtype for r in program.results} | real
         kind = Kind(
