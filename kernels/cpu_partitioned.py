@@ -34,7 +34,7 @@ from redalg.kernels.launch.store import Once
 from redalg.kernels.lower.partition import Partition, partitions
 from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.programs import BrokenPass
-from redalg.numeric.array_origin import format_name
+from redalg.numeric.array_origin import BFLOAT16_BITS, format_name
 from redalg.numeric.binding import Bound
 from redalg.numeric.out import by_output, shared
 
@@ -248,6 +248,13 @@ def _wide(x: Any) -> Any:
     return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype.itemsize < STORAGE["float32"] else x
 
 
+def _is_finite(x: Any) -> Any:
+    if not isinstance(x, np.ndarray) or x.dtype != BFLOAT16_BITS:
+        return np.isfinite(x)
+    exponent = np.uint16(0x7F80)
+    return (x.view(np.uint16) & exponent) != exponent
+
+
 @dataclass(frozen=True)
 class Step:
     """A part: what it is prepared to do, and which arrays it takes, by place and by name."""
@@ -323,7 +330,8 @@ class InParts:
         made = step.ready([held[at] for at in step.takes], seen, out)
         found.update(made if len(names) > 1 else ((names[0], made),))
         between = {n: held[self._places[n]] for n in self._between}
-        if seen.marked or not all(np.isfinite(x).all() for x in between.values()):
+        looked_at = (*between.values(), *(found.values() if self._wrong.divides else ()))
+        if seen.marked or not all(_is_finite(x).all() for x in looked_at):
             marked = self._wrong(between, dict(zip(self._places, given, strict=False)), seen.marked, arrays, found)
             if marked is not None and isinstance(arrays, Seen):  # a part of a part
                 arrays.marked.append(marked)
@@ -370,8 +378,10 @@ class Wrong:
 
     def __init__(self, spec: Spec, partition: Partition, rescue: Rescue) -> None:
         self._rescue, self.between, self.real = rescue, partition.between, rescue.program.real
+        self.divides = any(w.low for w in rescue.program.watched)  # of a sum below the range, 0 is left between parts
         made = {o: n for s in partition.before for o, n in s.outputs.items() if o in partition.between}
-        self._made_of = {o: [leaf.attr for leaf in leaves(n, "tensor")] for o, n in made.items()}
+        self._made_of = {o: [leaf.attr for leaf in leaves(n, "tensor")] for o, n in {**made, **spec.outputs}.items()}
+        self._output_axes = spec.output_axes
         reduced = {a for n in walk(*spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
         self._kept = [a for a in rescue.program.rows if a not in reduced]  # along which rows have nothing in common
 
@@ -390,10 +400,11 @@ class Wrong:
         """Correct the results; the rows that were, over their axes."""
         rows = self._rescue.program.rows
         wrong = np.zeros([self._rescue.sizes[a] for a in rows], bool)
-        for name, x in between.items():
-            bad = ~np.isfinite(x)
+        for name, x in {**between, **(results if self.divides else {})}.items():
+            bad = ~_is_finite(x)
             if bad.any():
-                wrong |= self._rows(self.between[name], bad & self._sound(name, given))
+                axes = self.between.get(name) or self._output_axes[name]
+                wrong |= self._rows(axes, bad & self._sound(name, axes, given))
         for axes, mask in marked:
             wrong |= self._rows(axes, mask != 0)
         if not wrong.any():
@@ -401,12 +412,11 @@ class Wrong:
         self._rescue.anew(wrong, arrays, results)
         return rows, wrong
 
-    def _sound(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
-        """Which elements between parts are made of finite numbers."""
-        axes = self.between[name]
+    def _sound(self, name: str, axes: Sequence[str], given: Mapping[str, Any]) -> np.ndarray:
+        """Which elements between parts, or of an output, are made of finite numbers."""
         found = np.ones((1,) * len(axes), bool)
         for t in self._made_of[name]:
-            found = found & _along(np.isfinite(_wide(given[t.name])), t.axes, axes, np.logical_and)
+            found = found & _along(_is_finite(_wide(given[t.name])), t.axes, axes, np.logical_and)
         return found
 
     def _rows(self, axes: Sequence[str], mask: np.ndarray) -> np.ndarray:

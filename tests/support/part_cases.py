@@ -97,9 +97,7 @@ CASES = {
     "chain": Case("return Y = sum[n](relu(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", _chain),
     "two outputs": Case("y = sum[n](relu(sum[k](X[m,k]*B[n,k]))*D[l,n]); return Y = y, Q = sum[l](y*y)", "l", _two),
     "low rank": Case("return Y = sum[k](X[m,k]*W[n,k]) + sum[r](sum[k](X[m,k]*A[r,k])*B[n,r])", "k", _lora),
-    "low rank, along r": Case(
-        "return Y = sum[k](X[m,k]*W[n,k]) + sum[r](sum[k](X[m,k]*A[r,k])*B[n,r])", "r", _lora
-    ),
+    "low rank, along r": Case("return Y = sum[k](X[m,k]*W[n,k]) + sum[r](sum[k](X[m,k]*A[r,k])*B[n,r])", "r", _lora),
     "projected": Case(
         "s = sum[d](Q[h,i,d]*K[h,j,d])/8; p = exp(s - max[j](s)); o = sum[j](p*V[h,j,e])/sum[j](p); "
         "return Y = sum[h,e](o*W[c,h,e])",

@@ -20,7 +20,7 @@ from redalg.kernels.lower.partition import partitions
 from tests.support.part_cases import CASES, agree, arrays_of, by_name, every_partition, form
 from tests.support.sample import deep
 
-USUAL = dict(m=24, k=96, n=72, l=40, h=3, i=20, j=24, d=16, e=8, c=32, r=8, v=60, o=24)
+USUAL = dict(m=24, k=96, n=200, l=40, h=3, i=20, j=24, d=16, e=8, c=32, r=8, v=60, o=24)
 LENGTHS = st.sampled_from((1, 2, 3, 5, 7, 8, 17))
 UNIT = {"float16": 2.0**-23, "bfloat16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
 KEPT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 0.0, "float64": 0.0}
@@ -74,7 +74,8 @@ def test_parts_give_what_the_definition_does(name: str, data: st.DataObject) -> 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_what_lies_between_parts_is_not_rounded_to_16_bits(name: str, dtype: str) -> None:
     torch = pytest.importorskip("torch")
-    arrays = {n: torch.tensor(x).to(getattr(torch, dtype)) for n, x in arrays_of(CASES[name].spec, USUAL, 5).items()}
+    drawn = arrays_of(CASES[name].spec, USUAL, 5)
+    arrays = {n: torch.tensor(x / 8).to(getattr(torch, dtype)) for n, x in drawn.items()}
     made = form(name).compile("cpu")
     with forced(0):
         found = by_name(CASES[name].spec, made(**arrays))
@@ -97,9 +98,9 @@ def test_parts_take_far_fewer_operations(name: str) -> None:
 
 def test_parts_of_parts() -> None:
     arrays, made = arrays_of(CASES["three"].spec, USUAL, 2, "float32"), form("three").compile("cpu")
-    found = made(**arrays)
-    assert "in parts: 3 kernels" in made.schedule
-    assert made.source.count("def kernel") >= 3 or made.source.count("@njit") >= 3
+    with forced(0):
+        found = made(**arrays)
+    assert "in parts: 3 kernels" in made.schedule and made.source.count("@njit") >= 3
     agree("three", {"Y": found}, arrays, UNIT["float32"])
 
 
@@ -112,7 +113,8 @@ def test_out_is_written_and_may_overlap_what_is_read(name: str) -> None:
         arrays["Q"] = np.ascontiguousarray(arrays["Q"])
     wanted = by_name(spec, made(**arrays))
     fresh = {n: np.full_like(x, np.nan) for n, x in wanted.items()}
-    assert made(**arrays, out=fresh) == fresh
+    given_back = by_name(spec, made(**arrays, out=fresh if len(fresh) > 1 else fresh["Y"]))
+    assert all(given_back[n] is x for n, x in fresh.items())
     over = dict(fresh)
     over["Y"] = arrays["Q"][0] if name == "projected" else arrays["X"]
     kept = {n: x.copy() for n, x in arrays.items()}
@@ -144,7 +146,9 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(monkeypatch: pytest.M
         spec, made = CASES[name].spec, form(name).compile("cpu")
         arrays, row = arrays_of(spec, USUAL, 6, "float32"), "i" if name == "projected" else "m"
         whole = made(**arrays)
-        alone = {t.name: arrays[t.name].take([1], t.axes.index(row)) if row in t.axes else arrays[t.name] for t in spec.tensors}
+        alone = dict(arrays)
+        for t in (t for t in spec.tensors if row in t.axes):
+            alone[t.name] = arrays[t.name].take([1], t.axes.index(row))
         np.testing.assert_array_equal(made(**alone), whole[1:2])
         assert is_parted(made)
         for threads in ("1", "3"):
@@ -155,11 +159,13 @@ def test_a_row_alone_has_the_bits_that_it_has_among_others(monkeypatch: pytest.M
 def test_what_stays_whole() -> None:
     spec = CASES["chain"].spec
     arrays = arrays_of(spec, USUAL, 7, "float32")
-    asked, paired = form("chain").compile("cpu", schedule="rows"), form("chain").compile("cpu", accuracy="compensated")
-    plain = form("chain").compile("cpu")
-    for made in (asked, paired, plain):
+    asked, plain = form("chain").compile("cpu", schedule="rows"), form("chain").compile("cpu")
+    for made in (asked, plain):
         agree("chain", {"Y": made(**arrays)}, arrays, UNIT["float32"])
-    assert [is_parted(x) for x in (asked, paired, plain)] == [False, False, True]
+    assert [is_parted(x) for x in (asked, plain)] == [False, True]
+    paired, logits = form("entropy").compile("cpu", accuracy="compensated"), arrays_of(CASES["entropy"].spec, USUAL, 7)
+    agree("entropy", {"L": paired(**logits)}, logits, UNIT["float64"])
+    assert not is_parted(paired)
     plain(**{n: x.astype(np.int64) for n, x in arrays.items()})
     assert not is_parted(plain)
     mixed = {**arrays, "D": arrays["D"].astype(np.float64)}  # one kernel multiplies all of them in float64
@@ -186,7 +192,7 @@ def test_runs_in_parts_are_pickled_and_deterministic() -> None:
     ("text", "axis", "scales"),
     [
         ("return Y = sum[n](relu(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", dict(X=1e30, B=1e30, D=1e-30)),
-        ("return Y = sum[n](exp(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", dict(X=30, D=1e-30)),
+        ("return Y = sum[n](exp(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", dict(X=10, D=1e-30)),
         ("h = sum[k](X[m,k]*B[n,k]); return Y = sum[n](h*D[l,n])/sum[n](h)", "n", dict(X=1e-30, B=1e-30)),
         (
             "h = sum[k](X[m,k]*B[n,k]); l = sum[n](h*V[v,n]); return Y = log(sum[v](exp(l-max[v](l))))+max[v](l)",
@@ -211,3 +217,22 @@ def test_what_leaves_the_range_between_parts_is_computed_anew(text: str, axis: s
         np.testing.assert_array_equal(made(**arrays, out=out), found)
     np.testing.assert_allclose(found, ra.reference(spec, **arrays), rtol=1e-4)
     assert np.isfinite(found).all()
+
+
+def test_results_of_bfloat16_that_are_no_numbers() -> None:
+    """Where results divide, they are looked at: sums that are 0 by rounding between parts are not 0 in the definition."""
+    torch = pytest.importorskip("torch")
+    spec = ra.parse("h = sum[k](X[m,k]*B[n,k]); return Y = sum[n](h*D[l,n])/sum[n](h)")
+    made = ra.derive_incremental(spec, axis="n").compile("cpu")
+    drawn = {n: np.abs(x) + 0.5 for n, x in arrays_of(spec, dict(m=4, k=4, n=5, l=3), 1).items()}
+    drawn["X"][1] *= 1e-30
+    drawn["B"] *= 1e-30
+    drawn["X"][2, 0] = np.nan
+    drawn["X"][3] = 0
+    arrays = {n: torch.tensor(x).to(torch.bfloat16) for n, x in drawn.items()}
+    with forced(0):
+        found = made(**arrays).double().numpy()
+        assert is_parted(made)
+    true = ra.reference(spec, **{n: x.double().numpy() for n, x in arrays.items()})
+    np.testing.assert_allclose(found, true, rtol=KEPT["bfloat16"] + 64 * UNIT["bfloat16"])
+    assert np.isfinite(found[:2]).all() and np.isnan(found[2:]).all()
