@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import redalg as ra
-from redalg.kernels.lower.partition import Partition, partitions
+from redalg.kernels.lower.partition import Partition
 
 EXTRA = 32
 Arrays = Mapping[str, np.ndarray]
@@ -164,7 +164,3 @@ def agree(name: str, found: Mapping[str, Any], arrays: Arrays, unit: float, kept
             allowed = bound[output] + kept * np.abs(true[output]) + (kept and 2.0**-24)
             held = (np.abs(value - true[output]) <= allowed) | ~np.isfinite(bound[output])
         assert held[known].all(), (name, output, np.abs(value - true[output])[known & ~held].max())
-
-
-def every_partition(name: str, sizes: Mapping[str, int]) -> list[Partition]:
-    return list(partitions(CASES[name].spec, sizes))

@@ -1,4 +1,4 @@
-"""A spec in parts on the CPU gives what its definition does, whichever way it is parted, and counts fewer operations."""
+"""A spec in parts on the CPU gives what its definition does, however it is parted, and takes fewer operations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,24 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.kernels import cpu_partitioned
 from redalg.kernels.lower.partition import partitions
-from tests.support.part_cases import CASES, agree, arrays_of, by_name, every_partition, form
+from tests.support.part_cases import CASES, agree, arrays_of, by_name, form
 from tests.support.sample import deep
 
-USUAL = dict(m=24, k=96, n=200, l=40, h=3, i=20, j=24, d=16, e=8, c=32, r=8, v=60, o=24)
+USUAL = {
+    "m": 24,
+    "k": 96,
+    "n": 200,
+    "l": 40,
+    "h": 3,
+    "i": 20,
+    "j": 24,
+    "d": 16,
+    "e": 8,
+    "c": 32,
+    "r": 8,
+    "v": 60,
+    "o": 24,
+}
 LENGTHS = st.sampled_from((1, 2, 3, 5, 7, 8, 17))
 UNIT = {"float16": 2.0**-23, "bfloat16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
 KEPT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 0.0, "float64": 0.0}
@@ -191,13 +205,13 @@ def test_runs_in_parts_are_pickled_and_deterministic() -> None:
 @pytest.mark.parametrize(
     ("text", "axis", "scales"),
     [
-        ("return Y = sum[n](relu(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", dict(X=1e30, B=1e30, D=1e-30)),
-        ("return Y = sum[n](exp(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", dict(X=10, D=1e-30)),
-        ("h = sum[k](X[m,k]*B[n,k]); return Y = sum[n](h*D[l,n])/sum[n](h)", "n", dict(X=1e-30, B=1e-30)),
+        ("return Y = sum[n](relu(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", {"X": 1e30, "B": 1e30, "D": 1e-30}),
+        ("return Y = sum[n](exp(sum[k](X[m,k]*B[n,k]))*D[l,n])", "n", {"X": 10, "D": 1e-30}),
+        ("h = sum[k](X[m,k]*B[n,k]); return Y = sum[n](h*D[l,n])/sum[n](h)", "n", {"X": 1e-30, "B": 1e-30}),
         (
             "h = sum[k](X[m,k]*B[n,k]); l = sum[n](h*V[v,n]); return Y = log(sum[v](exp(l-max[v](l))))+max[v](l)",
             "v",
-            dict(X=1e30, B=1e30, V=1e-35),
+            {"X": 1e30, "B": 1e30, "V": 1e-35},
         ),
     ],
 )
@@ -205,7 +219,7 @@ def test_what_leaves_the_range_between_parts_is_computed_anew(text: str, axis: s
     """Rows beside such ones have the bits that they have alone."""
     spec = ra.parse(text)
     made = ra.derive_incremental(spec, axis=axis, max_passes=8).compile("cpu")
-    arrays = {n: np.abs(x) + 0.5 for n, x in arrays_of(spec, dict(m=5, k=4, n=5, l=3, v=4), 9).items()}
+    arrays = {n: np.abs(x) + 0.5 for n, x in arrays_of(spec, {"m": 5, "k": 4, "n": 5, "l": 3, "v": 4}, 9).items()}
     arrays = {n: (x * scales.get(n, 1) ** (n != "X")).astype(np.float32) for n, x in arrays.items()}
     arrays["X"][1:3] *= np.float32(scales["X"])
     with forced(0):
@@ -220,11 +234,11 @@ def test_what_leaves_the_range_between_parts_is_computed_anew(text: str, axis: s
 
 
 def test_results_of_bfloat16_that_are_no_numbers() -> None:
-    """Where results divide, they are looked at: sums that are 0 by rounding between parts are not 0 in the definition."""
+    """Where results divide, they are looked at: sums that are 0 by rounding between parts are not 0 by definition."""
     torch = pytest.importorskip("torch")
     spec = ra.parse("h = sum[k](X[m,k]*B[n,k]); return Y = sum[n](h*D[l,n])/sum[n](h)")
     made = ra.derive_incremental(spec, axis="n").compile("cpu")
-    drawn = {n: np.abs(x) + 0.5 for n, x in arrays_of(spec, dict(m=4, k=4, n=5, l=3), 1).items()}
+    drawn = {n: np.abs(x) + 0.5 for n, x in arrays_of(spec, {"m": 4, "k": 4, "n": 5, "l": 3}, 1).items()}
     drawn["X"][1] *= 1e-30
     drawn["B"] *= 1e-30
     drawn["X"][2, 0] = np.nan

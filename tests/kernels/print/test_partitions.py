@@ -97,7 +97,7 @@ def test_specs_of_one_part(text: str) -> None:
 
 def test_lengths_that_a_part_has_no_more_are_numbers() -> None:
     spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = sum[r](mean[k](x[m,k])*h*b[r,n]) + size(k)*sum[r](h*b[r,n])")
-    sizes = dict(m=2, k=3, r=4, n=2)
+    sizes = {"m": 2, "k": 3, "r": 4, "n": 2}
     arrays = arrays_of(spec, sizes, 2)
     for p in partitions(spec, sizes):
         np.testing.assert_allclose(put_together(spec, p, arrays)["y"], ra.reference(spec, **arrays), atol=1e-12)
