@@ -29,6 +29,7 @@ from redalg.kernels.cpu.rescue import Rescue
 from redalg.kernels.cpu.walk import Compiled
 from redalg.kernels.cpu_operations import operations_of
 from redalg.kernels.ir.layouts import View, memory_order
+from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.launch.store import Once
 from redalg.kernels.lower.partition import Partition, partitions
@@ -52,8 +53,9 @@ MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
 
 @dataclass(frozen=True)
 class Asked:
-    """A kind of call, as far as the choice of parts depends on it: `sizes` are its lengths, `usual` those with `USUAL`
-    for axes that nothing is reduced along, `views` operands of these."""
+    """A kind of call, as far as the choice of parts depends on it: `sizes` are its lengths; `usual` has `USUAL` for
+    axes that nothing is reduced along, and powers of two for others, so that few lengths are counted anew; `views` are
+    operands of these."""
 
     kind: Kind
     sizes: Mapping[str, int]
@@ -78,7 +80,7 @@ def asked_of(spec: Spec, kind: Kind, sizes: Mapping[str, int], views: Mapping[st
     """What is asked for a call with arrays that lie like these."""
     reduced = {a for n in walk(*spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
     free = {a for axes in spec.output_axes.values() for a in axes} - reduced
-    usual = {a: USUAL if a in free else n for a, n in sizes.items()}
+    usual = {a: USUAL if a in free else 1 << (n - 1).bit_length() for a, n in sizes.items()}
     axes = {t.name: t.axes for t in spec.tensors}
     return Asked(kind, sizes, usual, {n: _usual_view(axes[n], v, usual) for n, v in views.items()})
 
@@ -86,7 +88,8 @@ def asked_of(spec: Spec, kind: Kind, sizes: Mapping[str, int], views: Mapping[st
 def _usual_view(axes: Sequence[str], view: View, usual: Mapping[str, int]) -> View:
     """An array of usual lengths that lies as one does: its axes in the same order, and with gaps where it has some."""
     shape = tuple(usual[a] for a in axes)
-    steps, step = [0] * len(axes), 1 if 1 in view.strides or not axes else 2
+    long = [s for s, n in zip(view.strides, view.shape, strict=True) if n != 1]
+    steps, step = [0] * len(axes), 1 if 1 in long or not long else 2
     for d in reversed(memory_order(view.shape, view.strides)):
         steps[d], step = (step, step * shape[d]) if view.strides[d] else (0, step)
     return View(shape, tuple(steps))
@@ -130,7 +133,7 @@ class Parts:
         best, most = Choice(whole, whole), LESS * whole
         for partition in partitions(self.form.spec, asked.sizes) if self.able else ():
             try:
-                found = self._operations(partition, asked, program)
+                found = self._operations(partition, asked, program, most)
             except BrokenPass:
                 raise
             except RedalgError:  # a part has no kernel
@@ -139,9 +142,10 @@ class Parts:
                 best, most = Choice(found, whole, partition), found
         return best
 
-    def _operations(self, partition: Partition, asked: Asked, program: Program) -> float | None:
-        """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does."""
-        if not self._may_lie_between(partition, asked, program):
+    def _operations(self, partition: Partition, asked: Asked, program: Program, most: float) -> float | None:
+        """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does, and
+        where they are as many as `most` at least."""
+        if not self._may_lie_between(partition, asked, program) or _at_least(partition, asked.usual) >= most:
             return None
         total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
         for spec in (*partition.before, partition.last):
@@ -202,6 +206,15 @@ class Parts:
             steps.append(Step(spec, ready, tuple(places[n] for n in arrays), {n: places[n] for n in arrays}))
         rescue = Rescue(self.form, program, whole.sizes, bound.dtypes, lambda **arrays: None)
         return InParts(steps, places, whole, Wrong(self.form.spec, partition, rescue), bound, choice)
+
+
+def _at_least(partition: Partition, sizes: Mapping[str, int]) -> int:
+    """Operations that parts take at least, known before any of them has a form: each term of their sums once."""
+    parts = (*partition.before, partition.last)
+    sums = (n for spec in parts for n in walk(*spec.outputs.values()) if n.op == "reduce" and one_hot_of(n) is None)
+    terms = sum(prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}) for n in sums)
+    between = sum(prod(sizes[a] for a in axes) for axes in partition.between.values())
+    return 2 * terms + KEPT * between + CALL * len(parts)
 
 
 def _held(partition: Partition, sizes: Mapping[str, int], real: str) -> int:

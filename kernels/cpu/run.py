@@ -56,6 +56,10 @@ class CpuRun(Shown):
     times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
     one way, which follows from sizes alone).
 
+    Where sums of products stand inside of other reductions, a spec runs in parts if that takes fewer operations
+    (`redalg.kernels.cpu_partitioned`), by a choice that does not depend on the number of rows either; not where
+    `schedule` names one.
+
     `dump_after`: the name of a pass of `redalg.kernels.cpu_programs`, after which what there is of the kernel is
     printed, once for every kind of call.
 
