@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -277,6 +277,16 @@ class Step:
     takes: tuple[int, ...]
     places: Mapping[str, int]
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.spec.outputs)
+
+
+def _gives(step: Step, between: Mapping[str, Any], places: Mapping[str, int]) -> int | tuple[str, ...]:
+    """Where what a part computes lies, if that is one array between parts; else its names."""
+    names = step.outputs
+    return places[names[0]] if len(names) == 1 and names[0] in between else names
+
 
 class InParts:
     """What calls of one kind do that run in parts, as `redalg.kernels.cpu.ready.Ready` is for one kernel.
@@ -293,13 +303,16 @@ class InParts:
         bound: Bound,
         choice: Choice,
     ) -> None:
-        *self._before, self._last = steps
+        self._steps = steps
+        *before, last = steps
+        self._before = [(s.ready, s.takes, s.places, _gives(s, wrong.between, places)) for s in before]
+        self._last = last.ready, last.takes, last.places, last.outputs
         self.choice = choice
         self._whole, self._wrong = whole, wrong
         self._places, self._names = places, tuple(whole.wants)
         self._between = tuple(wrong.between)
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
-        self._last.ready.tell_marks()
+        last.ready.tell_marks()
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
@@ -327,28 +340,45 @@ class InParts:
         self, given: Sequence[Any], arrays: Mapping[str, Any], targets: Mapping[str, np.ndarray] | None
     ) -> dict[str, Any]:
         """The outputs by name, those of the last part in `targets`."""
-        held = [*given, *self._between]
+        held: list[Any] = [*given, *self._between]
         found: dict[str, Any] = {}
-        for step in self._before:
-            made = step.ready([held[at] for at in step.takes], Seen(step.places, held), None)
-            for name, x in made.items() if len(step.spec.outputs) > 1 else ((next(iter(step.spec.outputs)), made),):
-                at = self._places.get(name)
-                if at is None:
-                    found[name] = x
-                else:
-                    held[at] = x
-        step, seen = self._last, Seen(self._last.places, held)
-        names = tuple(step.spec.outputs)
+        for ready, takes, places, gives in self._before:
+            made = ready([held[at] for at in takes], Seen(places, held), None)
+            if isinstance(gives, int):
+                held[gives] = made
+            else:
+                self._keep(made, gives, held, found)
+        ready, takes, places, names = self._last
+        seen = Seen(places, held)
         out = {n: targets[n] for n in names} if targets is not None else None
-        made = step.ready([held[at] for at in step.takes], seen, out)
-        found.update(made if len(names) > 1 else ((names[0], made),))
-        between = {n: held[self._places[n]] for n in self._between}
-        looked_at = (*between.values(), *(found.values() if self._wrong.divides else ()))
-        if seen.marked or not all(_is_finite(x).all() for x in looked_at):
-            marked = self._wrong(between, dict(zip(self._places, given, strict=False)), seen.marked, arrays, found)
-            if marked is not None and isinstance(arrays, Seen):  # a part of a part
-                arrays.marked.append(marked)
+        made = ready([held[at] for at in takes], seen, out)
+        if len(names) > 1:
+            found.update(made)
+        else:
+            found[names[0]] = made
+        if seen.marked or not self._are_finite(held[len(given) :], found):
+            self._correct(seen, given, arrays, found)
         return found
+
+    def _keep(self, made: Any, names: tuple[str, ...], held: list[Any], found: dict[str, Any]) -> None:
+        """What a part gave that has several outputs, or one of the whole call."""
+        for name, x in made.items() if len(names) > 1 else ((names[0], made),):
+            if name in self._places:
+                held[self._places[name]] = x
+            else:
+                found[name] = x
+
+    def _are_finite(self, between: Sequence[np.ndarray], found: Mapping[str, np.ndarray]) -> bool:
+        """Whether nothing has to be looked into: squares of finite numbers are infinite soon, which is looked into."""
+        if not all(isfinite(np.vdot(x, x)) for x in between):
+            return False
+        return not self._wrong.divides or all(_is_finite(x).all() for x in found.values())
+
+    def _correct(self, seen: Seen, given: Sequence[Any], arrays: Mapping[str, Any], found: dict[str, Any]) -> None:
+        between = {n: seen.held[self._places[n]] for n in self._between}
+        marked = self._wrong(between, dict(zip(self._places, given, strict=False)), seen.marked, arrays, found)
+        if marked is not None and isinstance(arrays, Seen):  # a part of a part
+            arrays.marked.append(marked)
 
     # --- what was done -----------------------------------------------------------------------------------------------
 
@@ -358,12 +388,12 @@ class InParts:
     @property
     def last(self) -> tuple[Compiled, ...]:
         """What calls ran, kernel by kernel."""
-        return tuple(c for step in (*self._before, self._last) for c in step.ready.last)
+        return tuple(c for step in self._steps for c in step.ready.last)
 
     @property
     def rescued(self) -> int:
         """Rows that left the range of the reals and were computed in wider numbers, of all calls so far."""
-        return self._wrong.rows + sum(step.ready.rescued for step in (*self._before, self._last))
+        return self._wrong.rows + sum(step.ready.rescued for step in self._steps)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -377,7 +407,7 @@ class InParts:
     def lines(self) -> Iterator[str]:
         """Why, and what each part does."""
         yield f"operations: {self.choice.operations:.3g}, and {self.choice.whole:.3g} as one kernel"
-        for step in (*self._before, self._last):
+        for step in self._steps:
             names = ", ".join(step.spec.outputs)
             if isinstance(step.ready, InParts):
                 yield f"{names}: {step.ready.summary()}"

@@ -48,7 +48,7 @@ def forced(number: int) -> Iterator[None]:
         found = list(partitions(spec, lengths))
         return iter(found[number % len(found) :][:1]) if found else iter(())
 
-    with patch.object(cpu_partitioned, "partitions", one), patch.object(cpu_partitioned, "LESS", np.inf):
+    with patch.multiple(cpu_partitioned, partitions=one, LESS=np.inf, MOST_HELD=np.inf):
         yield
 
 
