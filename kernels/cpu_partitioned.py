@@ -21,7 +21,7 @@ import numpy as np
 
 from redalg import _hooks
 from redalg.errors import RedalgError
-from redalg.graph.contractions import contracts
+from redalg.graph.contractions import above_reductions, contracts
 from redalg.graph.node import leaves, outermost_reductions, walk
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.ready import Ready
@@ -159,11 +159,11 @@ class Parts:
         return total
 
     def _may_lie_between(self, partition: Partition, asked: Asked, program: Program) -> bool:
-        """Whether it is not far larger than a call's arrays, and holds no infinity by itself: each is looked into."""
+        """Whether it is not far larger than a call's arrays, and is not masked by an infinity: each is looked into."""
         made = [n for s in partition.before for o, n in s.outputs.items() if o in partition.between]
         arrays = [(x.axes, x.dtype) for x in program.operands] + [(x.axes, x.dtype) for x in program.results]
         own = sum(prod(asked.usual[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays)
-        infinite = any(n.op == "special" for n in walk(*made))
+        infinite = any(n.op == "special" for root in made for n in above_reductions(root))
         return not infinite and _held(partition, asked.usual, program.real) <= MOST_HELD * own
 
     def run_of(self, spec: Spec) -> Any:

@@ -250,3 +250,27 @@ def test_results_of_bfloat16_that_are_no_numbers() -> None:
     true = ra.reference(spec, **{n: x.double().numpy() for n, x in arrays.items()})
     np.testing.assert_allclose(found, true, rtol=KEPT["bfloat16"] + 64 * UNIT["bfloat16"])
     assert np.isfinite(found[:2]).all() and np.isnan(found[2:]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "axis", "parted"),
+    [
+        ("return Y = sum[e](sum[j](p*V[j,e])/sum[j](p)*W[c,e])", "e", True),
+        ("return Y = sum[j](p*V[j,e])/sum[j](p)", "j", False),
+    ],
+)
+def test_masks_with_an_infinity(text: str, axis: str, parted: bool) -> None:
+    """What lies between parts is not masked with one, which every call would look into: rows of a softmax are whole."""
+    scores = "s = where(index(j) <= index(i), sum[d](Q[i,d]*K[j,d]), -oo); p = exp(s - max[j](s)); "
+    spec = ra.parse(scores + text)
+    made = ra.derive_incremental(spec, axis=axis, max_passes=8).compile("cpu")
+    arrays = {n: x / 8 for n, x in arrays_of(spec, {**USUAL, "i": 24}, 4, "float32").items()}
+    with forced(0), patch.object(cpu_partitioned.Wrong, "__call__", side_effect=AssertionError):
+        tried = [made(**arrays)]
+    with forced(1):
+        tried.append(ra.derive_incremental(spec, axis=axis, max_passes=8).compile("cpu")(**arrays))
+    free = ra.derive_incremental(spec, axis=axis, max_passes=8).compile("cpu")
+    for found in (*tried, free(**arrays)):
+        true = ra.reference(spec, **{n: x.astype(np.float64) for n, x in arrays.items()})
+        np.testing.assert_allclose(found, true, atol=(24 + 2 * 16 + 64) * UNIT["float32"] * np.abs(true).max())
+    assert is_parted(free) == parted
