@@ -180,6 +180,6 @@ def test_the_loops_over_columns_are_vector_instructions() -> None:
     for name in ("variance", "softmax", "extrema"):
         run, arrays = compiled(name), drawn(name, (64, 64))
         run(**{k: v.astype(np.float32) for k, v in arrays.items()})
-        made = run._last.module
+        made = run._last[0].module
         text = llvm_text(made.source, [made.entry], kinds_of(made.params[: -len(RANGE)]))
         packed(machine().emit_assembly(optimised(text)), f"{name}, columns")
