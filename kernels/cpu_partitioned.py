@@ -395,10 +395,6 @@ class InParts:
         """Rows that left the range of the reals and were computed in wider numbers, of all calls so far."""
         return self._wrong.rows + sum(step.ready.rescued for step in self._steps)
 
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        return self._whole.sizes
-
     def summary(self) -> str:
         """What runs, in a line."""
         between = ", ".join(f"{n}[{','.join(axes)}] {self._wrong.real}" for n, axes in self._wrong.between.items())
