@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from redalg import _hooks
+from redalg.graph.contractions import contracts
 from redalg.graph.node import Node, extend, fresh, tensor, walk
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import result_key
@@ -71,6 +72,8 @@ def coalesced(call: Call, sizes: Mapping[str, int]) -> Coalesced | None:
     """The call over fewer axes, or None where no axes lie one behind the other everywhere."""
     spec = call.form.spec
     if any(t.dimensions or t.array for t in spec.tensors) or spec.empty:
+        return None
+    if not any(contracts(n) for n in walk(*spec.outputs.values())):
         return None
     taken = {t.name for t in spec.tensors} | {*spec.axes} | {*spec.outputs}
     runs = {run: fresh("_".join(run), taken) for run in _runs(call, sizes)}

@@ -47,17 +47,23 @@ def test_a_chain_is_planned_as_products_unasked(name: str, kernels: int) -> None
 
 
 def test_what_lies_between_products_and_is_far_larger_than_they_are_is_refused() -> None:
-    """Scores of long sequences: several times the queries, keys and values."""
+    """Scores of long sequences: several times the queries, keys and values are no chain, but may lie between parts."""
     form = form_of("batched")
-    sizes = {"p": 4, "m": 8192, "k": 64, "n": 8192, "l": 600}
-    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
-    with pytest.raises(RedalgError, match="chained"):
-        plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor")
+    for length, parts in ((8192, True), (32768, False)):
+        sizes = {"p": 4, "m": length, "k": 64, "n": length, "l": 600}
+        views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+        call = form, dict.fromkeys(views, "bfloat16"), views, H200
+        if parts:
+            assert plan(*call, schedule="tensor").choice.reasons[0].startswith("in parts")
+            continue
+        with pytest.raises(RedalgError, match="chained"):
+            plan(*call, schedule="tensor")
 
 
 def test_float16_between_products_is_asked_for() -> None:
-    """It may be too large for float16: without being asked, no chain is taken."""
-    assert "may be too large" in " ".join(planned("gated", SMALL, "float16", None).choice.reasons)
+    """It may be too large for float16: without being asked, no chain is taken, and parts leave each other float32."""
+    made = planned("gated", SMALL, "float16", None)
+    assert {o.dtype for o, _ in made.scratch.values()} == {"float32"}
     assert planned("gated", SMALL, "float16").before
 
 

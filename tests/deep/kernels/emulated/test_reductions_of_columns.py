@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.kernels import partitioned
 from tests.support import simulated
 from tests.support.forms import form_of_text
 
@@ -20,6 +21,12 @@ TEXTS = {
     "inside columns": "t = sum[e](g[i,e]*sum[j](s*v[j,e])); return z = sum[j](s*t)",
     "where": "return z = sum[e](where(sum[j](s*v[j,e]) > 0, g[i,e], sum[j](abs(s))))",
 }
+
+
+@pytest.fixture(autouse=True)
+def _in_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products inside of reductions run in parts where that is faster: here are the kernels that have them inside."""
+    monkeypatch.setattr(partitioned, "parted", lambda *given: None)
 
 
 @pytest.mark.parametrize("columns", (3, 70))

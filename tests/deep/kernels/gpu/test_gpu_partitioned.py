@@ -3,6 +3,7 @@ matrices stand inside of other reductions, of drawn lengths, in three types, int
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.graph.node import factors, walk
 from tests.support import forms
 
 torch = pytest.importorskip("torch")
@@ -61,12 +63,16 @@ def drawn(form: Any, name: str, kind: str, seed: int) -> dict[str, Any]:
     if seed % 2:  # where tensor cores read everything in place
         sizes = {a: -(-n // 16) * 16 for a, n in sizes.items()}
     torch.manual_seed(seed)
-    made = {}
-    for t in form.spec.tensors:
-        shape = [sizes[a] for a in t.axes]
-        scale = np.prod(shape[1:]) ** -0.5 if t.name[0] not in "XZ" and len(shape) > 1 else 1.0
-        made[t.name] = (torch.randn(shape, device="cuda") * scale).to(getattr(torch, kind))
-    return made
+    return {t.name: numbers(form, t, sizes).to(getattr(torch, kind)) for t in form.spec.tensors}
+
+
+def numbers(form: Any, t: Any, sizes: dict[str, int]) -> Any:
+    """Of a size at which the sum that a weight is a factor of is of order 1."""
+    sums = [n for n in walk(*form.spec.outputs.values()) if n.op == "reduce" and n.attr.kind == "sum"]
+    along = [n.attr.axes for n in sums if any(f.op == "tensor" and f.attr.name == t.name for f in factors(n))]
+    weight = along and t.name[0] not in "XZ"
+    scale = math.prod(sizes[a] for a in along[0]) ** -0.5 if weight else 1.0
+    return torch.randn([sizes[a] for a in t.axes], device="cuda") * scale
 
 
 def of_definition(form: Any, given: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -109,12 +115,9 @@ def test_on_tensor_cores(name: str) -> None:
     """Large calls run in parts on tensor cores, in a graph, too, and with operands that lie otherwise."""
     text, along, rounds = SPECS[name]
     form = forms.form_of_text(text, along, 8)
-    run, given = form.compile("cuda"), drawn(form, name, "bfloat16", 1)
+    run = form.compile("cuda")
     sizes = {a: 16 if a in "rhe" and name != "projected" else 2 if a == "h" else 256 for a in form.spec.axes}
-    given = {
-        t.name: torch.randn([sizes[a] for a in t.axes], device="cuda").mul_(16**-0.5).bfloat16()
-        for t in form.spec.tensors
-    }
+    given = {t.name: numbers(form, t, sizes).bfloat16() for t in form.spec.tensors}
     expected = of_definition(form, given)
     first = run(**given)
     assert run.planned.choice.reasons[0].startswith(("in parts", "tensor cores"))

@@ -80,6 +80,8 @@ INSIDE = {
     "scale of head and of all": text_of("s*t[h]*g"),
     "scale of a row": text_of("s*t[i]"),
     "divided": text_of("s/g"),
+    "divided by a number": text_of("s/8"),
+    "a negative number times the scores": text_of("-s/8"),
     "no heads": text_of(
         "s",
         "tensors Q[i,d], K[j,d], V[j,e]; s = sum[d](Q[i,d]*K[j,d]); ",
@@ -146,10 +148,6 @@ INSIDE = {
     "a constant for every element": text_of("s", rest="return y = sum[j](exp(u)), z = sum[j](cos(u))"),
 }
 OUTSIDE = {
-    "a negative number times the scores": (
-        text_of("-s/8"),
-        "a sum with columns moves to another anchor by more than a factor",
-    ),
     "a bounded function with a mask": (
         text_of("where(index[j] <= index[i], tanh(g*s), -oo)"),
         "its state holds more than real numbers",
