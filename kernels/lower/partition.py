@@ -57,9 +57,11 @@ def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
     of one that a part has no more.
 
     >>> import redalg as ra
-    >>> spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = relu(sum[r](h*b[r,n])) + c[n]*max[n](c[n])")
-    >>> (found,) = partitions(spec, dict(m=8, k=8, r=8, n=8))
-    >>> print(*found.before, found.last, sep="\\n")
+    >>> spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = max[n](relu(sum[r](h*b[r,n]) + c[n]))")
+    >>> for found in partitions(spec, dict(m=8, k=8, r=8, n=8)):
+    ...     print(found.between, found.last)
+    {'part1': ('m', 'r')} sum1 = sum[r](b[r,n] * part1[m,r]); y = max[n](relu(sum1 + c[n])); return y
+    {'part1': ('m', 'n')} y = max[n](part1[m,n]); return y
     """
     if spec.empty:
         return

@@ -116,6 +116,14 @@ def test_a_product_is_computed_once() -> None:
     assert operand.dtype == "float32"
 
 
+def test_rows_do_not_depend_on_their_number() -> None:
+    """Where parts are faster does: where rows are to have the same bits in every batch there are none."""
+    text, along, sizes, _ = SPECS["adapter"]
+    form = forms.form_of_text(text, along, 8)
+    views = {t.name: View.contiguous(tuple(8 * sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    assert not plan(form, dict.fromkeys(views, "bfloat16"), views, H200, deterministic=True).before
+
+
 def test_terms_of_products_that_are_added_come_to_the_same_sums() -> None:
     """One kernel, whose chunks are those of all products; tensors that lie otherwise, or are not there, keep apart."""
     for name, count in (("recurrent", 2), ("three", 3)):
