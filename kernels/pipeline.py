@@ -330,8 +330,8 @@ def _laid(call: Call, found: Planned) -> Planned:
 
 def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Planned | None:
     """The spec in parts, where products in it are read by others (`redalg.kernels.partitioned`): with tensor cores
-    where they are asked for, else where that is predicted to be faster than a kernel of rows. That depends on the number
-    of rows, and so would the bits of a row: with `deterministic` it stays in one kernel."""
+    where they are asked for, else where that is predicted to be faster than a kernel of rows. That depends on how many
+    rows there are, and so would the bits of a row: with `deterministic` it stays in one kernel."""
     if call.deterministic or call.schedule not in (None, TENSOR):
         return None
     found = partitioned.parted(call, program, draft.sizes, _whole)
