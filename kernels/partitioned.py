@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from redalg import _hooks
 from redalg.errors import RedalgError
 from redalg.graph.contractions import contracts
-from redalg.graph.node import outermost_reductions, walk
+from redalg.graph.node import BOOLEAN, Node, outermost_reductions, walk
 from redalg.kernels.gemm.match import SMALL, TYPES
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.program import STORAGE, Operand, Program
@@ -41,7 +41,7 @@ MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
 
 def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole) -> Planned | None:
     """The kernels of the parts that are predicted to take the least time together; None where a spec has no parts."""
-    if any(n == 0 for n in sizes.values()) or not _floats(call):
+    if any(n == 0 for n in sizes.values()) or not _adds_floats(call):
         return None
     best = None
     for partition in sorted(partitions(call.form.spec, sizes), key=lambda p: len(p.before)):
@@ -98,9 +98,21 @@ def _multiplied(name: str, made: Planned) -> bool:
     return (bool(made.module.threads) or not reads) and all(_multiplied(name, before) for before in made.before)
 
 
-def _floats(call: Call) -> bool:
-    """Whether all tensors hold floats: parts pass floats to one another."""
-    return all("float" in str(call.dtypes[t.name]) for t in call.form.spec.tensors)
+def _adds_floats(call: Call) -> bool:
+    """Whether products of matrices are sums of floats, which parts pass to one another: integers and truth values are
+    compared, or select elements, alone."""
+    spec, seen = call.form.spec, set[Node]()
+    others = {t.name for t in spec.tensors if t.axes and "float" not in str(call.dtypes[t.name])}
+    stack = [n for n in walk(*spec.outputs.values()) if contracts(n)] if others else []
+    while stack:
+        node = stack.pop()
+        if node in seen or node.op in BOOLEAN:
+            continue
+        seen.add(node)
+        if node.op == "tensor" and node.attr.name in others:
+            return False
+        stack += node.args[1:] if node.op == "where" else node.args
+    return True
 
 
 def _along(spec: Spec, sizes: Mapping[str, int]) -> tuple[str, ...]:
@@ -156,7 +168,8 @@ class _Parts:
         """What is rounded, and to which type: that of all tensors, where results have it, too. Numbers of float16 may
         be too small for what they round; that is done where tensor cores are asked for by name."""
         kind = self.kind
-        kinds = {str(self.call.dtypes[t.name]) for t in self.call.form.spec.tensors} - {*SMALL}
+        every = {str(self.call.dtypes[t.name]) for t in self.call.form.spec.tensors if t.axes}
+        kinds = {kind for kind in every if "float" in kind} - {*SMALL}
         allowed = kind == TYPES[0] or self.call.schedule is not None
         return dict.fromkeys(self.partition.factors, kind) if kinds <= {kind} <= {*TYPES} and allowed else {}
 
@@ -184,6 +197,7 @@ class _Parts:
         results = tuple(wanted[n] for n in self.call.form.spec.outputs)
         whole = replace(last.program, results=results)
         views = {n: v for p in every for n, v in p.results.items() if n in names}
+        assert self.scratch.keys().isdisjoint(last.scratch)  # names of parts inside of the last one are its own
         launched, scratch = _in_a_row([last], self.scratch)  # its scratch first: it is the one that has to have all
         first, scratch = _in_a_row(every[:-1], scratch)
         launched = [*first, *launched]

@@ -178,3 +178,26 @@ def test_stages_of_batches_in_any_order(order: str, tensors: str) -> None:
     expected = ra.reference(form.spec, **given)
     # weights and result are rounded once each, relative to what is averaged
     np.testing.assert_allclose(emulated(made, given)["o"], expected, atol=4 * EPS * np.abs(given["V"]).max(), rtol=0)
+
+
+def test_masks_numbers_and_integers() -> None:
+    """Truth values select elements, integers are compared, and numbers are arguments: parts leave each other floats.
+    Sums of products of integers are exact in one kernel, and stay there."""
+    attention = "p = exp(s - max[j](s)); o = sum[j](p*V[h,j,e])/sum[j](p); return Y = sum[h,e](o*W[c,h,e])"
+    named, score = "Q[h,i,d], K[h,j,d], V[h,j,e], W[c,h,e]", "sum[d](Q[h,i,d]*K[h,j,d])"
+    sizes = {"h": 4, "i": 512, "j": 512, "d": 64, "e": 64, "c": 256, "m": 256, "k": 256, "n": 256}
+    cases = (
+        (f"tensors g, {named}; s = g*{score}; {attention}", {}, True),
+        (f"tensors M[i,j] bool, {named}; s = where(M[i,j], {score}/8, -oo); {attention}", {"M": "bool"}, True),
+        (
+            f"tensors D[i] integer, F[j] integer, {named}; s = where(D[i] == F[j], {score}, -oo); {attention}",
+            {"D": "int64", "F": "int64"},
+            True,
+        ),
+        ("tensors A[m,k] integer, B[n,k]; return y = max[n](sum[k](A[m,k]*B[n,k]))", {"A": "int64"}, False),
+    )
+    for text, others, parts in cases:
+        form = ra.derive_incremental(ra.parse(text), max_passes=8, **({} if parts else {"axis": "n"}))
+        views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+        dtypes = {t.name: others.get(t.name, "bfloat16") if t.axes else float for t in form.spec.tensors}
+        assert bool(plan(form, dtypes, views, H200).before) == parts, text
