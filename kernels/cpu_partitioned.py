@@ -153,9 +153,9 @@ class Parts:
             if run is None:
                 return None
             own = self.asked_of(spec, partition, asked, program)
-            if run.program_of(own.kind).real != program.real:
+            if run._program_of(own.kind).real != program.real:
                 return None
-            total += CALL + run.parts.choice(own).operations
+            total += CALL + run._parts.choice(own).operations
         return total
 
     def _may_lie_between(self, partition: Partition, asked: Asked, program: Program) -> bool:
@@ -202,7 +202,7 @@ class Parts:
             run, own = self.run_of(spec), self.asked_of(spec, partition, asked, program)
             arrays = {t.name: known[t.name] for t in spec.tensors}
             part = Bound(arrays, dict(bound.sizes), {n: dtypes[n] for n in arrays})
-            ready = run.made_ready(own.kind, part, [*arrays.values()], {n: wanted[n] for n in spec.outputs}, own)
+            ready = run._made_ready(own.kind, part, [*arrays.values()], {n: wanted[n] for n in spec.outputs}, own)
             steps.append(Step(spec, ready, tuple(places[n] for n in arrays), {n: places[n] for n in arrays}))
         rescue = Rescue(self.form, program, whole.sizes, bound.dtypes, lambda **arrays: None)
         return InParts(steps, places, whole, Wrong(self.form.spec, partition, rescue), bound, choice)

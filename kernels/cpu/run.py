@@ -134,21 +134,21 @@ class CpuRun(Shown):
         shapes = tuple((x.shape, steps_of(x)) for x in held if isinstance(x, np.ndarray))
         kind = _kind(bound, dict(zip(self._names, held, strict=True)))
         key = kind, tuple(bound.dtypes.items()), bound.origin, shapes
-        return cast("Ready | InParts", self._calls(key, lambda: self.made_ready(kind, bound, held))), held
+        return cast("Ready | InParts", self._calls(key, lambda: self._made_ready(kind, bound, held))), held
 
     @cached_property
-    def parts(self) -> Parts:
+    def _parts(self) -> Parts:
         """The ways to run in parts: there are none where a schedule is asked for."""
-        return Parts(self.form, self.program_of, self._like, self._asked is None)
+        return Parts(self.form, self._program_of, self._like, self._asked is None)
 
     def _like(self, form: Form) -> CpuRun:
         """A run of another form, compiled like this one."""
         return CpuRun(form, None, self.deterministic, self.dump_after)
 
-    def program_of(self, kind: Kind) -> Program:
+    def _program_of(self, kind: Kind) -> Program:
         return cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
 
-    def made_ready(
+    def _made_ready(
         self,
         kind: Kind,
         bound: Bound,
@@ -158,17 +158,17 @@ class CpuRun(Shown):
     ) -> Ready | InParts:
         """What calls of a kind are prepared to do, in parts or as one kernel. Of a part of a call: `wanted` dtypes of
         results, and what was asked for it when it was chosen."""
-        program = self.program_of(kind)
+        program = self._program_of(kind)
         dtypes = wanted or self._once(("results", *bound.dtypes.items()), lambda: result_dtypes(self.form.spec, bound))
         _require_alike(program, dtypes)
         whole = self._as_one_kernel(kind, bound, held, dtypes, program)
-        if not (self.parts.able and all(whole.sizes.values()) and all_floats(bound.dtypes)):
+        if not (self._parts.able and all(whole.sizes.values()) and all_floats(bound.dtypes)):
             return whole
         if asked is None:
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
-        choice = self.parts.choice(asked)
-        return whole if choice.partition is None else self.parts.ready(choice, asked, program, bound, held, whole)
+        choice = self._parts.choice(asked)
+        return whole if choice.partition is None else self._parts.ready(choice, asked, program, bound, held, whole)
 
     def _as_one_kernel(
         self, kind: Kind, bound: Bound, held: Sequence[Any], dtypes: Mapping[str, np.dtype], program: Program

@@ -259,8 +259,8 @@ def _lying(leaf: Node, node: Node, nodes: Iterable[Node]) -> Axes:
     factor of the product that makes it stays together."""
     found = _read_along(leaf, nodes)
     for fold in (n for n in outermost_reductions(node) if contracts(n)):
-        beside = {a for f in _moving(fold) if f.op == "tensor" and found[-1] in f.axes for a in f.axes}
-        first, last = [a for a in found if a not in beside], [a for a in found if a in beside]
+        along = {a for f in _moving(fold) if f.op == "tensor" and found[-1] in f.axes for a in f.axes}
+        first, last = [a for a in found if a not in along], [a for a in found if a in along]
         if first and last:
             return (*first, *last)
     return found
