@@ -121,7 +121,8 @@ def test_rows_do_not_depend_on_their_number() -> None:
     text, along, sizes, _ = SPECS["adapter"]
     form = forms.form_of_text(text, along, 8)
     views = {t.name: View.contiguous(tuple(8 * sizes[a] for a in t.axes)) for t in form.spec.tensors}
-    assert not plan(form, dict.fromkeys(views, "bfloat16"), views, H200, deterministic=True).before
+    with pytest.warns(UserWarning, match="slow"):
+        assert not plan(form, dict.fromkeys(views, "bfloat16"), views, H200, deterministic=True).before
 
 
 def test_terms_of_products_that_are_added_come_to_the_same_sums() -> None:
@@ -154,6 +155,7 @@ def test_axes_that_lie_one_behind_the_other_are_one() -> None:
     assert "h_d" not in "".join(apart.choice.reasons)
 
 
+@pytest.mark.deep
 def test_other_devices_and_types() -> None:
     """Float32 is not rounded: a part is kept in float32. By mma.sync products that are added stay apart."""
     made = planned("adapter", "float32", schedule=None, times=8)
