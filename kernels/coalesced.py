@@ -100,7 +100,9 @@ def _runs(call: Call, sizes: Mapping[str, int]) -> Iterator[Axes]:
     asked = {a for n in walk(*spec.outputs.values()) for a in _asked(n)}
     lying = [(t.axes, call.views[t.name]) for t in spec.tensors if t.name in call.views]
     lying += [(spec.output_axes[n], view) for n, (_, view) in call.results.items()]
-    after = {a: b for a, b in sorted(pairs) if not {a, b} & asked and _together(a, b, own) and _as_one(a, b, lying, sizes)}
+    after = {
+        a: b for a, b in sorted(pairs) if not {a, b} & asked and _together(a, b, own) and _as_one(a, b, lying, sizes)
+    }
     for first in (a for a in after if a not in after.values()):
         run = [first]
         while run[-1] in after:
