@@ -11,19 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
-from redalg import _hooks
 from redalg.graph.contractions import contracts
 from redalg.graph.node import Node, extend, fresh, tensor, walk
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import result_key
 from redalg.kernels.launch.planned import Planned, Portion
 from redalg.kernels.lower.draft import Call
+from redalg.kernels.lower.partition import form_over
 from redalg.language.spec import Spec
-
-if TYPE_CHECKING:
-    from redalg.form import Form
 
 Axes = tuple[str, ...]
 Runs = Mapping[Axes, str]  # axes, in order, and the name of the one that they are
@@ -83,12 +79,8 @@ def coalesced(call: Call, sizes: Mapping[str, int]) -> Coalesced | None:
     short = _spec(spec, runs)
     views = {n: _view(t.axes, call.views[n], runs, lengths) for t in spec.tensors if (n := t.name) in call.views}
     results = {n: (kind, _view(spec.output_axes[n], view, runs, lengths)) for n, (kind, view) in call.results.items()}
-    form = _derived(short, _joined(call.form.plan.axis, runs))
+    form = form_over(short, _joined(call.form.plan.axis, runs))
     return Coalesced(call, replace(call, form=form, views=views, results=results, alike=False), runs, sizes)
-
-
-def _derived(spec: Spec, along: Axes) -> Form:
-    return _hooks.derive(spec, axis=along[0] if len(along) == 1 else along, max_passes=8)
 
 
 def _runs(call: Call, sizes: Mapping[str, int]) -> Iterator[Axes]:

@@ -12,14 +12,13 @@ part does, NumPy computes these rows of the whole spec anew, as it does for one 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from redalg import _hooks
 from redalg.errors import RedalgError
 from redalg.graph.contractions import above_reductions, contracts
 from redalg.graph.node import leaves, outermost_reductions, walk
@@ -32,7 +31,7 @@ from redalg.kernels.ir.layouts import View, memory_order
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.launch.store import Once
-from redalg.kernels.lower.partition import Partition, partitions
+from redalg.kernels.lower.partition import Partition, form_over, partitions
 from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.programs import BrokenPass
 from redalg.numeric.array_origin import BFLOAT16_BITS, format_name
@@ -95,15 +94,12 @@ def _usual_view(axes: Sequence[str], view: View, usual: Mapping[str, int]) -> Vi
     return View(shape, tuple(steps))
 
 
-@lru_cache(maxsize=512)
 def _derived(spec: Spec) -> Form | None:
     """The form of a part, over what its outermost reductions run along, if anything; None where it has none."""
-    along = list(dict.fromkeys(n.attr.axes for n in outermost_reductions(*spec.outputs.values())))
-    for axes in along or [None]:
-        try:
-            return _hooks.derive(spec, axis=axes[0] if axes and len(axes) == 1 else axes, max_passes=8)
-        except RedalgError:
-            continue
+    along = dict.fromkeys(n.attr.axes for n in outermost_reductions(*spec.outputs.values()))
+    for axes in along or [()]:
+        with suppress(RedalgError):
+            return form_over(spec, axes)
     return None
 
 

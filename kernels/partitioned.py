@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import inf, prod
 from typing import TYPE_CHECKING
 
-from redalg import _hooks
 from redalg.errors import RedalgError
 from redalg.graph.contractions import contracts
 from redalg.graph.node import BOOLEAN, Node, outermost_reductions, walk
@@ -23,14 +21,13 @@ from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.program import STORAGE, Operand, Program
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
-from redalg.kernels.lower.partition import Partition, partitions
+from redalg.kernels.lower.partition import Partition, form_over, partitions
 from redalg.kernels.programs import BrokenPass
 from redalg.kernels.schedule.choose import micro, size
 from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
-    from redalg.form import Form
     from redalg.language.spec import Spec
 
 Scratch = dict[str, tuple[Operand, View]]
@@ -125,12 +122,6 @@ def _along(spec: Spec, sizes: Mapping[str, int]) -> tuple[str, ...]:
     if len(along) != 1 and not (along and all(map(contracts, folds))):
         raise Outside("its outermost reductions run along different axes" if along else "it has no reductions")
     return max(along, key=lambda axes: prod(sizes[a] for a in axes))
-
-
-@lru_cache(maxsize=512)
-def _derived(spec: Spec, along: tuple[str, ...]) -> Form:
-    """The form of a part. Raises: RedalgError."""
-    return _hooks.derive(spec, axis=along[0] if len(along) == 1 else along, max_passes=8)
 
 
 def _known(call: Call, spec: Spec, whole: Whole) -> Planned:
@@ -255,7 +246,7 @@ class _Parts:
                 results[n] = self.call.results[n]
             else:
                 results[n] = own[n].dtype, View.contiguous(tuple(self.sizes[a] for a in axes))
-        form = _derived(spec, _along(spec, self.sizes))
+        form = form_over(spec, _along(spec, self.sizes))
         call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
         call = replace(call, results=results, rounded=self.kind if self.kind in TYPES else "")
         return _known(call, spec, self.whole)

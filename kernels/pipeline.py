@@ -455,7 +455,7 @@ def plans(
         return
     call = Call(form, dtypes, views, target, deterministic, alike=alike)
     refused = first.choice.schedule
-    if first.module.threads or first.before:  # written for that number: on tensor cores
+    if first.module.threads or first.before:  # on tensor cores, or in parts
         with suppress(RedalgError, Outside):
             other = plan(form, dtypes, views, target, deterministic, MMA)
             if other.module.source != first.module.source:

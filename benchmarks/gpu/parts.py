@@ -1,11 +1,11 @@
 """Specs of several products, norms and softmaxes as kernels in parts, beside PyTorch, in one run.
 
-`python -m benchmarks.gpu.parts [--only 'attention*'] [--out FILE] [--compile] [--eager-only]`: each cell is a layer as
+`python -m benchmarks.gpu.parts [--only 'attention*'] [--out FILE] [--compile] [--kind KIND]`: each cell is a layer as
 mathematics writes it, whose products stand inside of other reductions (`redalg.kernels.partitioned`): low-rank
 adapters, attention with its projections, a head's cross entropy, experts by a router, a recurrent cell, statistics
 behind a product. Ours and PyTorch's (and by `--compile` torch.compile's) as captured graphs, in turns, on operands in
 turn that exceed the L2. Ours is checked against the definition in float64 first; the error is relative to its largest
-value, and PyTorch's own error stands beside it. `--kind float16` or `float32` for other types.
+value, and PyTorch's own error stands beside it. `--kind`: also float16 and float32.
 """
 
 from __future__ import annotations

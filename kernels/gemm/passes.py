@@ -242,11 +242,12 @@ def _joins(
     """Whether terms of other products come to the same stages: from tensors that are read in place and lie alike."""
     made = draft.made
     assert made is not None
+    if draft.mma or kinds[0] in FLOAT8 or draft.launches is not None:
+        return False
     formats = {(x.left.format, x.right.format) for x in (made, *made.joined)}
-    own = all(not p.why and p.pixels is None and not p.taps for p in (*places, *(p for x in joined for p in x)))
-    alike = all([p.flat for p in x] == [p.flat for p in places] for x in joined)
-    plain = not draft.mma and kinds[0] not in FLOAT8 and draft.launches is None
-    return plain and own and alike and len(formats) == 1
+    lying = {tuple(p.flat for p in x) for x in (places, *joined)}
+    apart = (p.why or p.pixels is not None or p.taps for p in itertools.chain(places, *joined))
+    return len(formats) == len(lying) == 1 and not any(apart)
 
 
 def _require_mma(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> None:
@@ -437,11 +438,16 @@ def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
     call = draft.call
     if draft.mma:
         raise Outside("rows are prepared inside a kernel by wgmma alone, on compute capability 9.0")
-    if draft.joined_terms:
-        raise Outside("terms of several products are added")
+    _require_one(draft)
     return inside_of(
         draft.product.gemm, prepared, draft.product.sizes, call.target, call.deterministic, draft.launches == 1
     )
+
+
+def _require_one(*drafts: GemmDraft) -> None:
+    """Raises: Outside, where a product has terms of several."""
+    if any(draft.joined_terms for draft in drafts):
+        raise Outside("terms of several products are added")
 
 
 def _chain_of(draft: GemmDraft, behind: GemmDraft) -> Chain:
@@ -450,8 +456,7 @@ def _chain_of(draft: GemmDraft, behind: GemmDraft) -> Chain:
     assert found is not None and first is not None and own is not None
     if draft.mma:
         raise Outside("two products are one kernel by wgmma alone, on compute capability 9.0")
-    if draft.joined_terms or behind.joined_terms:
-        raise Outside("terms of several products are added")
+    _require_one(draft, behind)
     if draft.narrow is None or behind.narrow is None:
         raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
     if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:

@@ -3,7 +3,7 @@
 A kernel computes an element of its stream where it needs it. Where that element is a product of matrices itself
 (sum[r](sum[k](x[m,k]*a[r,k])*b[n,r]), the logits of a softmax, a projection before attention), it would be computed
 again for every other axis that it is read along. A `Partition` has the specs of what is written to memory instead, and
-the spec that reads it: all three of them ordinary ones, so that what the spec means is what its parts mean together.
+the spec that reads it: ordinary ones, so that what the spec means is what its parts mean together.
 
 Where to cut is a choice. Products have a height: how many of them stand inside each other up to there. `partitions`
 gives, for every height, the cut below which no product is higher; for every stream, the cut below which no product
@@ -18,8 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
+from typing import TYPE_CHECKING
 
+from redalg import _hooks
 from redalg.graph.contractions import contracts
 from redalg.graph.node import (
     BOOLEAN,
@@ -27,6 +30,7 @@ from redalg.graph.node import (
     const,
     factors,
     fresh,
+    outermost,
     outermost_reductions,
     rebuild,
     substitute_all,
@@ -34,6 +38,9 @@ from redalg.graph.node import (
     walk,
 )
 from redalg.language.spec import Spec
+
+if TYPE_CHECKING:
+    from redalg.form import Form
 
 Axes = tuple[str, ...]
 
@@ -53,8 +60,8 @@ class Partition:
 
 
 def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
-    """Every way to part a spec, those with the most parts first. `lengths`: of all axes, for what asks for the length
-    of one that a part has no more.
+    """Every way to part a spec, by products of the least height first. `lengths`: of all axes, for what asks for the
+    length of one that a part has no more.
 
     >>> import redalg as ra
     >>> spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = max[n](relu(sum[r](h*b[r,n]) + c[n]))")
@@ -72,7 +79,7 @@ def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
     every.append({m for n in products for m in walk(*n.args) if contracts(m)})
     seen = set()
     for made in every:
-        frontier = frozenset(_highest(spec.outputs.values(), made))
+        frontier = frozenset(outermost(made.__contains__, *spec.outputs.values()))
         if frontier and frontier not in seen:
             seen.add(frontier)
             if (found := _Parts(spec, frontier, lengths).found()) is not None:
@@ -87,19 +94,10 @@ def _heights(roots: Iterable[Node]) -> dict[Node, int]:
     return found
 
 
-def _highest(roots: Iterable[Node], made: Collection[Node]) -> Iterator[Node]:
-    """Those of the nodes that are read by something else than others of them."""
-    seen: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node in made:
-            yield node
-        else:
-            stack += node.args
+@lru_cache(maxsize=512)
+def form_over(spec: Spec, along: Axes) -> Form:
+    """The form of a part, over these axes; without any where it reduces nothing. Raises: RedalgError."""
+    return _hooks.derive(spec, axis=along[0] if len(along) == 1 else along or None, max_passes=8)
 
 
 class _Incomplete(Exception):
@@ -308,4 +306,4 @@ def _is_of(node: Node, names: Collection[str]) -> bool:
     return node.op == "tensor" and node.attr.name in names
 
 
-__all__ = ["Partition", "partitions"]
+__all__ = ["Partition", "form_over", "partitions"]

@@ -137,7 +137,8 @@ def _paced(raw: Cascade, u: Poly, mask: Node, located: Poly, rate: Fraction) -> 
 
     So the spec writes it: k·v and k·max v, each rounded by itself, would differ by as much as they are large, and so
     would two ways to write v. The anchor is that of v, and 0 is what the largest element gives. Multiples of
-    contractions stay whole: tiles of scores are multiplied in one operation with the subtraction.
+    contractions stay whole: tiles of scores are multiplied in one operation with the subtraction. What is c·v - max c·v
+    in all, `rate` times the exponent, is no multiple.
     """
     multiple = _multiple(raw, located)
     if multiple is None:
