@@ -83,3 +83,21 @@ def test_multiples_of_contractions_stay_whole() -> None:
     form = ra.derive_incremental(ra.parse(f"tensors q[i,d], k[j,d], v[j], s positive; {text}"), axis="j")
     (anchor,) = form.plan.passes[0].anchors
     assert {leaf.attr.name for leaf in leaves(anchor.generator)} == {"q", "k", "s"}
+
+
+@pytest.mark.parametrize("scale", ["/8", "*2", "*0.3", "/sqrt(64)"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_scaled_products_are_centred_on_their_own_maximum(scale: str, sign: str) -> None:
+    """c·v - max c·v of products v: one anchor, max c·v, whatever the sign of c; split and merged, the definition."""
+    text = f"s = {sign}sum[d](q[i,d]*k[j,d]){scale}; p = exp(s - max[j](s)); return y = sum[j](p*v[j])/sum[j](p)"
+    form = ra.derive_incremental(ra.parse(text))
+    pieces = str(form).partition("combine")[2].partition("finalize")[0]
+    assert "max_u " in pieces and "A_u" not in pieces
+    rng = np.random.default_rng(3)
+    q, k, v = 30 * rng.standard_normal((3, 4)), rng.standard_normal((7, 4)), rng.standard_normal(7)
+    acc = form.accumulator(q=q)
+    for a, b in ((0, 2), (2, 2), (2, 3), (3, 7)):
+        acc.update(k=k[a:b], v=v[a:b])
+    expected = ra.reference(form.spec, q=q, k=k, v=v)
+    # exponents of up to 300 are rounded by as many half units, and weights by them
+    np.testing.assert_allclose(acc.result(), expected, atol=1e3 * np.finfo(float).eps * np.abs(v).max(), rtol=0)

@@ -15,7 +15,7 @@ from redalg.graph.node import factors, walk
 from tests.support import forms
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+pytestmark = pytest.mark.gpu
 
 ATTENTION = "p = exp(s - max[j](s)); o = sum[j](p*{v})/sum[j](p)"
 SPECS = {  # text, stream; how often a value is rounded to 16 bits on its way
