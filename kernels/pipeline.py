@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.kernels import partitioned, stacked
-from redalg.kernels.coalesced import coalesced
 from redalg.kernels.gemm import passes as gemm
 from redalg.kernels.gemm.launches import LAUNCHES, Prepared
 from redalg.kernels.gemm.match import FLOAT8, Lacking, NoProduct
@@ -52,6 +51,7 @@ from redalg.kernels.programs import (
     tiled_programs,
     usual_dtypes,
 )
+from redalg.kernels.reshaped import coalesced, of_one_row
 from redalg.kernels.rows import plan as rows
 from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.case import Case
@@ -300,9 +300,9 @@ def _whole(call: Call, dump: Dump = QUIET) -> Planned:
     if isinstance(found, Planned):
         return _laid(call, found)
     objection, product = found
-    parts = _in_parts(call, program, draft, dump)
-    if parts is not None:
-        return parts
+    others = _of_one_row(call, draft, dump) or _in_parts(call, program, draft, dump)
+    if others is not None:
+        return others
     if schedule is not None:
         fix = f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
         raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
@@ -346,6 +346,22 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Pla
         reason = f"in one kernel, by ordinary arithmetic: {micro(least)} at least"
         found = replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, reason)))
     return found
+
+
+def _of_one_row(call: Call, draft: RowsDraft, dump: Dump) -> Planned | None:
+    """Vectors as matrices of one row (`redalg.kernels.reshaped`), where that is predicted to be faster than a kernel of
+    rows; how many rows there are would decide, and does not with `deterministic`."""
+    made = of_one_row(call, draft.sizes)
+    if made is None:
+        return None
+    program = _written(made.call, program_of(made.call.form, call.dtypes, TILE_PROGRAM))
+    found = _on_tensor_cores(made.call, program, sizes_of(program, made.call.views), dump)
+    if not isinstance(found, Planned):
+        return None
+    usual = None if call.schedule is not None or call.deterministic else run_passes(ROWS, _rows_of(call), until="pack")
+    if usual is not None and usual.choice.seconds <= found.choice.seconds:
+        return None
+    return _laid(call, made.told(found))
 
 
 def _without_zeros(call: Call, dump: Dump) -> Planned:
@@ -402,7 +418,7 @@ def _on_tensor_cores(
 
 
 def _product(call: Call, program: Program, sizes: Mapping[str, int], dump: Dump) -> Planned:
-    """A matrix product; axes that are one another's rows or columns are one (`redalg.kernels.coalesced`).
+    """A matrix product; axes that are one another's rows or columns are one (`redalg.kernels.reshaped`).
 
     Raises: Outside.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from redalg.graph.node import Node, substitute, walk
+from redalg.graph.node import Node, factors, mul, rebuild, substitute, walk
 from redalg.kernels.ir.program import Fold, Join, Loop, Operand, Pass, Program, Step
 from redalg.kernels.ir.tensor_cores import TF32
 
@@ -84,6 +84,49 @@ def _weighed_last(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     kept = (moved[s] if isinstance(s, Loop) else s for s in steps if not (isinstance(s, Join) and s.axes))
     joins = (s for s in steps if isinstance(s, Join) and s.axes)
     return (*(s for s in kept if not (isinstance(s, Loop) and not s.folds)), *joins)
+
+
+def factored(body: Node) -> Node:
+    """The body with factors that do not vary along a contraction in front of it, and those that all contractions of a
+    sum have in front of the sum: Σ_d (q/8)·k is (Σ_d q·k)/8.
+
+    >>> import redalg as ra
+    >>> from redalg.text.nodes import short
+    >>> y = ra.parse("return y = exp(sum[d](q[d]*k[j,d]/8) + sum[r](p[r]*c[j,r]/8))").outputs["y"]
+    >>> short(factored(y))
+    'exp(1/8 * (sum[d](k[j,d] * q[d]) + sum[r](p[r] * c[j,r])))'
+    """
+    new: dict[Node, Node] = {}
+    for node in walk(body):
+        whole = rebuild(node, tuple(new[a] for a in node.args))
+        new[node] = _in_front(whole) if whole.op == "reduce" else _of_all(whole) if whole.op == "add" else whole
+    return new[body]
+
+
+def _in_front(fold: Node) -> Node:
+    moving = [f for f in factors(fold) if not f.axes.isdisjoint(fold.attr.axes)]
+    still = [f for f in factors(fold) if f not in moving]
+    if fold.attr.kind != "sum" or not moving or not still:
+        return fold
+    return mul(*still, Node("reduce", (mul(*moving),), fold.attr))
+
+
+def _of_all(whole: Node) -> Node:
+    """A sum whose contractions have the same factors in front of them, with these in front of the sum of them."""
+    found: dict[Node, frozenset[Node]] = {}
+    for term in whole.args:
+        parts = term.args if term.op == "mul" else (term,)
+        sums = [a for a in parts if a.op == "reduce"]
+        if len(sums) == 1:
+            found[term] = frozenset(parts) - {sums[0]}
+    common = next(iter(found.values()), frozenset())
+    if len(found) < 2 or not common or any(own != common for own in found.values()):
+        return whole
+    first = next(iter(found))
+    still = [a for a in first.args if a in common]
+    inner = Node("add", tuple(next(a for a in t.args if a not in common) for t in found))
+    outer = Node("mul", (*still, inner))  # raw: a number would be multiplied out
+    return Node("add", (outer, *rest)) if (rest := [t for t in whole.args if t not in found]) else outer
 
 
 def joined(program: Program) -> Program:

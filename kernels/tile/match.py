@@ -26,6 +26,7 @@ from redalg.kernels.tile.contractions import (
     TYPES,
     Outside,
     Product,
+    factored,
     folds,
     joined,
     multiplied,
@@ -161,7 +162,7 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None, tf32: b
     ('i', 'd', 'e', True, True)
     """
     _simple(program)
-    program = weighed_last(joined(_grouped(pulled_out(program))))
+    program = weighed_last(joined(_grouped(pulled_out(with_bodies(program, factored)))))
     p = program.passes[0]
     scores, products = scores_of(program, tf32)
     row = _row(program, products, sizes or {})

@@ -18,7 +18,7 @@ redalg.kernels.cuda.intrinsics redalg.kernels.launch redalg.kernels.rows redalg.
 redalg.kernels.tile.level redalg.kernels.gemm
 redalg.kernels.cpu.math redalg.kernels.cpu redalg.kernels.programs redalg.kernels.cpu_programs
 redalg.kernels.cpu_operations redalg.kernels.cpu_partitioned redalg.kernels.cpu.run
-redalg.kernels.coalesced redalg.kernels.stacked redalg.kernels.partitioned redalg.kernels.pipeline
+redalg.kernels.reshaped redalg.kernels.stacked redalg.kernels.partitioned redalg.kernels.pipeline
 redalg.kernels.joint redalg.kernels.steps redalg.kernels.cuda
 redalg.kernels.traffic redalg.kernels
 redalg.run redalg.form redalg.api redalg.joint redalg.gradients redalg.adapters redalg.adapters.heads

@@ -18,7 +18,7 @@ from redalg.graph.node import FALSE, NEG_INF, TRUE, ZERO, Node, fresh, mul, rena
 from redalg.graph.operators import Sum
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Join, Let, Loop, Operand, Program, Result
-from redalg.kernels.tile.contractions import TYPES, Outside
+from redalg.kernels.tile.contractions import TYPES, Outside, factored
 from redalg.kernels.tile.level.program import Clear, Convert, For, Load, Map, Mma, Op, Store, Tile, TileProgram
 from redalg.kernels.tile.limits import at
 
@@ -68,7 +68,7 @@ class Parts:
 
 def taken_apart(program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> Parts:
     """Raises: Outside, with what stands against it."""
-    bodies = _sums(program)
+    bodies = {name: factored(body) for name, body in _sums(program).items()}
     stream = program.stream[0]
     program, bodies, firsts = _apart(program, bodies, stream)
     contractions = [n for n in walk(*bodies.values()) if n.op == "reduce"]

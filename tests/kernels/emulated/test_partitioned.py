@@ -62,6 +62,26 @@ SPECS = {  # text, stream, lengths; how often a value is rounded to bfloat16 on 
         {"m": 65, "k": 64, "n": 16, "j": 72, "l": 8},
         1,
     ),
+    "one query": (
+        "s = sum[d](q[h,d]*K[h,j,d])/4; p = exp(s - max[j](s)); "
+        "return O = sum[j](p*V[h,j,e])/sum[j](p), L = max[j](s) + log(sum[j](p))",
+        "j",
+        {"h": 3, "j": 200, "d": 16, "e": 24},
+        2,
+    ),
+    "one token": (
+        "g = sum[k](x[k]*B[n,k]); u = sum[k](x[k]*C[n,k]); return Y = r[l] + sum[n](silu(g)*u*D[l,n])",
+        "n",
+        {"k": 72, "n": 136, "l": 40},
+        3,
+    ),
+    "scaled inside": (
+        "s = sum[d](q[i,d]/4*K[j,d]) + sum[r](p[i,r]*c[j,r]*0.25); w = exp(s - max[j](s)); "
+        "return O = sum[j](w*V[j,e])/sum[j](w)",
+        "j",
+        {"i": 65, "j": 130, "d": 16, "r": 8, "e": 24},
+        2,
+    ),
 }
 
 

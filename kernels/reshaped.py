@@ -1,20 +1,23 @@
-"""Axes that lie one behind the other in every array, as one (coalesced dimensions): y[m,h,d] = Σ_c x[m,c]·w[h,d,c] is a
-product of two matrices, whose columns have two names.
+"""Calls over other axes than their own, as products of matrices want them: a plan of such a call is one of the call as
+it was, whose kernels see its arrays otherwise (`Reshaped.told`, `redalg.kernels.launch.planned.Seen`).
 
-`coalesced` finds runs of axes that stand side by side in every tensor, result and reduction that has one of them, and
-whose strides make one axis of them. The kernels are planned for a call over such axes; `Coalesced.told` gives the
-plan of the call as it was, whose kernels see arrays of fewer axes (`redalg.kernels.launch.planned.Seen`).
+Axes that lie one behind the other in every array are one (coalesced dimensions): y[m,h,d] = Σ_c x[m,c]·w[h,d,c] is a
+product of two matrices, whose columns have two names. `coalesced` finds runs of axes that stand side by side in every
+tensor, result and reduction that has one of them, and whose strides make one axis of them.
+
+A vector is a matrix of one row: one query in a softmax over keys, one token in a feed-forward layer. Where nothing
+numbers rows, `of_one_row` gives what is multiplied an axis of length 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from redalg.graph.contractions import contracts
-from redalg.graph.node import Node, extend, fresh, tensor, walk
-from redalg.kernels.ir.layouts import View
+from redalg.graph.contractions import above_reductions, contracts
+from redalg.graph.node import Node, extend, factors, fresh, tensor, walk
+from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.program import result_key
 from redalg.kernels.launch.planned import Planned, Portion
 from redalg.kernels.lower.draft import Call
@@ -26,27 +29,22 @@ Runs = Mapping[Axes, str]  # axes, in order, and the name of the one that they a
 
 
 @dataclass(frozen=True)
-class Coalesced:
-    """A call over fewer axes. `of`: the call as it was; `sizes`: the lengths of its axes."""
+class Reshaped:
+    """A call over other axes. `of`: the call as it was; `sizes`: the lengths of its axes."""
 
     of: Call
     call: Call
-    runs: Runs
     sizes: Mapping[str, int]
 
-    @property
-    def lengths(self) -> dict[str, int]:
-        return {name: prod(self.sizes[a] for a in run) for run, name in self.runs.items()}
-
     def told(self, made: Planned) -> Planned:
-        """A plan of the call over fewer axes, as one of the call as it was."""
+        """A plan of the call over other axes, as one of the call as it was."""
         spec, outputs = self.of.form.spec, self.of.form.spec.output_axes
-        short = {t.name: self.call.views[t.name] for t in spec.tensors if self._is_run(t.axes)}
-        written = [r for r in made.program.results if r.name in outputs and self._is_run(outputs[r.name])]
-        arrays = {n: Portion(0, view) for n, view in short.items()}
+        own = {t.name: t.axes for t in self.call.form.spec.tensors}
+        arrays = {t.name: Portion(0, self.call.views[t.name]) for t in spec.tensors if own[t.name] != t.axes}
+        written = [r for r in made.program.results if r.name in outputs and r.axes != outputs[r.name]]
         for r in written:
-            own = self.call.results.get(r.name)
-            arrays[result_key(r.name)] = Portion(0, own[1] if own else View.contiguous(made.shapes[r.name]))
+            given = self.call.results.get(r.name)
+            arrays[result_key(r.name)] = Portion(0, given[1] if given else View.contiguous(made.shapes[r.name]))
         results = tuple(replace(r, axes=outputs[r.name]) if r in written else r for r in made.program.results)
         kernel, names = made.kernel, {r.name for r in written}
         seen = kernel.seen._replace(arrays={**arrays, **kernel.seen.arrays})
@@ -60,11 +58,8 @@ class Coalesced:
             results={n: view for n, view in made.results.items() if n not in names},
         )
 
-    def _is_run(self, axes: Axes) -> bool:
-        return any(run[0] in axes for run in self.runs)
 
-
-def coalesced(call: Call, sizes: Mapping[str, int]) -> Coalesced | None:
+def coalesced(call: Call, sizes: Mapping[str, int]) -> Reshaped | None:
     """The call over fewer axes, or None where no axes lie one behind the other everywhere."""
     spec = call.form.spec
     if any(t.dimensions or t.array for t in spec.tensors) or spec.empty:
@@ -80,7 +75,7 @@ def coalesced(call: Call, sizes: Mapping[str, int]) -> Coalesced | None:
     views = {n: _view(t.axes, call.views[n], runs, lengths) for t in spec.tensors if (n := t.name) in call.views}
     results = {n: (kind, _view(spec.output_axes[n], view, runs, lengths)) for n, (kind, view) in call.results.items()}
     form = form_over(short, _joined(call.form.plan.axis, runs))
-    return Coalesced(call, replace(call, form=form, views=views, results=results, alike=False), runs, sizes)
+    return Reshaped(call, replace(call, form=form, views=views, results=results, alike=False), sizes)
 
 
 def _runs(call: Call, sizes: Mapping[str, int]) -> Iterator[Axes]:
@@ -151,4 +146,68 @@ def _spec(spec: Spec, runs: Runs) -> Spec:
     return Spec.from_nodes({n: new.get(x, x) for n, x in spec.outputs.items()}, order=order)
 
 
-__all__ = ["Coalesced", "coalesced"]
+# --- one row ---------------------------------------------------------------------------------------------------------
+
+
+def of_one_row(call: Call, sizes: Mapping[str, int]) -> Reshaped | None:
+    """The call with an axis of length 1 for vectors that are multiplied by matrices; None where there are none, or no
+    other reduction reads the product."""
+    spec = call.form.spec
+    vectors = _vectors_of(spec)
+    if not vectors:
+        return None
+    row = fresh("row", {t.name for t in spec.tensors} | {*spec.axes} | {*spec.outputs})
+    made = _of_rows(spec, vectors, row)
+    order = made.output_axes
+    views = {n: _rowed_view(view) if n in vectors else view for n, view in call.views.items()}
+    results = {n: (kind, _rowed_view(view) if row in order[n] else view) for n, (kind, view) in call.results.items()}
+    form = form_over(made, call.form.plan.axis)
+    return Reshaped(call, replace(call, form=form, views=views, results=results, alike=False), sizes)
+
+
+def _of_rows(spec: Spec, vectors: Collection[str], row: str) -> Spec:
+    """The spec whose vectors have this axis, too."""
+    new: dict[Node, Node] = {}
+    for node in walk(*spec.outputs.values()):
+        if node.op == "tensor" and node.attr.name in vectors:
+            new[node] = tensor(node.attr.name, _rowed(node.attr.axes, row), node.attr.domain)
+        elif node.args:
+            extend([node], new, raw=True)
+    outputs = {n: new.get(x, x) for n, x in spec.outputs.items()}
+    order = {n: _rowed(axes, row) if row in outputs[n].axes else axes for n, axes in spec.output_axes.items()}
+    return Spec.from_nodes(outputs, order=order)
+
+
+def _vectors_of(spec: Spec) -> set[str]:
+    """Names of vectors in products that a reduction along another axis reads."""
+    if any(t.dimensions or t.array for t in spec.tensors) or spec.empty:
+        return set()
+    folds = [n for n in walk(*spec.outputs.values()) if n.op == "reduce"]
+    if not any(m.op == "reduce" and m.attr.axes != n.attr.axes for n in folds for m in walk(*n.args)):
+        return set()
+    return {leaf.attr.name for n in folds for leaf in _vectors(n)}
+
+
+def _vectors(fold: Node) -> Iterator[Node]:
+    """Tensors in factors of a sum's elements beside one that has their axes and more."""
+    if fold.attr.kind not in ("sum", "mean"):
+        return
+    every = [f for f in factors(fold) if not f.axes.isdisjoint(fold.attr.axes)]
+    for f in every:
+        if any(f.axes < other.axes for other in every):
+            yield from (n for n in above_reductions(f) if n.op == "tensor" and n.axes)
+
+
+def _rowed(axes: Axes, row: str) -> Axes:
+    return (*axes[:-1], row, *axes[-1:])
+
+
+def _rowed_view(view: View) -> View:
+    """With an axis of length 1 before the last one, whose stride, which no address has in it, is a multiple of 16 bytes
+    for tensor maps."""
+    shape, strides = (*view.shape[:-1], 1, *view.shape[-1:]), view.strides
+    step = -(-(view.shape[-1] * max(strides[-1], 1) if strides else 1) // VECTOR_BYTES) * VECTOR_BYTES
+    return replace(view, shape=shape, strides=(*strides[:-1], step, *strides[-1:]))
+
+
+__all__ = ["Reshaped", "coalesced", "of_one_row"]
