@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.contractions import above_reductions, contracts
+from redalg.graph.contractions import above_reductions
 from redalg.graph.node import leaves, outermost_reductions, walk
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.ready import Ready
@@ -31,6 +31,7 @@ from redalg.kernels.ir.layouts import View, memory_order
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.launch.store import Once
+from redalg.kernels.lower.cuts import may_be_cut
 from redalg.kernels.lower.partition import Partition, form_over, partitions
 from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.programs import BrokenPass
@@ -219,10 +220,8 @@ def _held(partition: Partition, sizes: Mapping[str, int], real: str) -> int:
 
 
 def _has_parts(spec: Spec) -> bool:
-    """Whether there is a product, and something else that is reduced; and whether parts may read the tensors."""
-    reductions = [n for n in walk(*spec.outputs.values()) if n.op == "reduce"]
-    several = len(reductions) > 1 and any(map(contracts, reductions))
-    return several and not spec.empty and not any(t.dimensions for t in spec.tensors)
+    """Whether there may be parts, and they may read the tensors."""
+    return may_be_cut(spec.outputs) and not spec.empty and not any(t.dimensions for t in spec.tensors)
 
 
 def all_floats(dtypes: Mapping[str, Any]) -> bool:

@@ -33,15 +33,16 @@ if TYPE_CHECKING:
 Scratch = dict[str, tuple[Operand, View]]
 Whole = Callable[[Call], Planned]  # how a part is planned
 LANES = 128  # multiplications and additions of a multiprocessor in a cycle
-MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
+MOST_HELD, LITTLE = 16, 2 << 30  # times the bytes of a call's arrays, that lie between parts; bytes that always may
 
 
 def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole) -> Planned | None:
     """The kernels of the parts that are predicted to take the least time together; None where a spec has no parts."""
-    if any(n == 0 for n in sizes.values()) or not _adds_floats(call):
+    if any(n == 0 for n in sizes.values()):
         return None
     best = None
-    for partition in sorted(partitions(call.form.spec, sizes), key=lambda p: len(p.before)):
+    found = (p for p in partitions(call.form.spec, sizes) if _is_of_floats(p, call))
+    for partition in sorted(found, key=lambda p: len(p.before)):
         for rounded in (True, False):
             made = _Parts(call, program, sizes, partition, whole, rounded)
             if rounded and not made.narrow:
@@ -95,12 +96,11 @@ def _multiplied(name: str, made: Planned) -> bool:
     return (bool(made.module.threads) or not reads) and all(_multiplied(name, before) for before in made.before)
 
 
-def _adds_floats(call: Call) -> bool:
-    """Whether products of matrices are sums of floats, which parts pass to one another: integers and truth values are
-    compared, or select elements, alone."""
-    spec, seen = call.form.spec, set[Node]()
-    others = {t.name for t in spec.tensors if t.axes and "float" not in str(call.dtypes[t.name])}
-    stack = [n for n in walk(*spec.outputs.values()) if contracts(n)] if others else []
+def _is_of_floats(partition: Partition, call: Call) -> bool:
+    """Whether parts pass floats to one another: integers and truth values are compared, or select elements, alone."""
+    others = {t.name for t in call.form.spec.tensors if t.axes and "float" not in str(call.dtypes[t.name])}
+    made = [x for spec in partition.before for n, x in spec.outputs.items() if n in partition.between]
+    stack, seen = made if others else [], set[Node]()
     while stack:
         node = stack.pop()
         if node in seen or node.op in BOOLEAN:
@@ -113,14 +113,16 @@ def _adds_floats(call: Call) -> bool:
 
 
 def _along(spec: Spec, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """What the reductions of a part run along: the longest of several products that are added.
+    """What the reductions of a part run along, if there are any: the longest of several products that are added.
 
     Raises: Outside where other reductions run along different axes.
     """
     folds = list(outermost_reductions(*spec.outputs.values()))
     along = list(dict.fromkeys(n.attr.axes for n in reversed(folds)))
-    if len(along) != 1 and not (along and all(map(contracts, folds))):
-        raise Outside("its outermost reductions run along different axes" if along else "it has no reductions")
+    if not along:
+        return ()
+    if len(along) != 1 and not all(map(contracts, folds)):
+        raise Outside("its outermost reductions run along different axes")
     return max(along, key=lambda axes: prod(sizes[a] for a in axes))
 
 
@@ -228,7 +230,7 @@ class _Parts:
         arrays = [(x.axes, x.dtype) for x in self.program.operands]
         arrays += [(x.axes, x.dtype) for x in self.program.results]
         own = sum(prod(self.sizes[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays if dtype in STORAGE)
-        if held > MOST_HELD * own:
+        if held > max(MOST_HELD * own, LITTLE):
             raise Outside(f"between its parts lie {held} bytes, and all of the call's arrays have {own}")
 
     def _part(self, spec: Spec) -> Planned:

@@ -1,17 +1,16 @@
-"""Specs in parts: products of matrices inside of other reductions, each computed once, by a kernel of its own.
+"""Specs in parts: reductions inside of other reductions, each computed once, by a kernel of its own.
 
 A kernel computes an element of its stream where it needs it. Where that element is a product of matrices itself
 (sum[r](sum[k](x[m,k]*a[r,k])*b[n,r]), the logits of a softmax, a projection before attention), it would be computed
 again for every other axis that it is read along. A `Partition` has the specs of what is written to memory instead, and
 the spec that reads it: ordinary ones, so that what the spec means is what its parts mean together.
 
-Where to cut is a choice. Products have a height: how many of them stand inside each other up to there. `partitions`
-gives, for every height, the cut below which no product is higher; for every stream, the cut below which no product
-runs along it; and what stands inside of other products alone. Whoever plans kernels compares what they take.
+Where to cut is a choice: `redalg.kernels.lower.cuts` says which there are. Whoever plans kernels compares what they
+take.
 
-What is written is as much of an expression around a product as has no other axes and no other reductions, so that maps
-(a bias, an activation, a gate) are part of the product's kernel. Where several different ones are read, it is the
-product alone.
+What is written is as much of an expression around a reduction as has no other axes and no other reductions, so that
+maps (a bias, an activation, a gate) are part of its kernel. Where several different ones are read, it is the reduction
+alone.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from redalg.graph.node import (
     const,
     factors,
     fresh,
-    outermost,
     outermost_reductions,
     rebuild,
     substitute_all,
     tensor,
     walk,
 )
+from redalg.kernels.lower.cuts import Cut, cuts
 from redalg.language.spec import Spec
 
 if TYPE_CHECKING:
@@ -72,26 +71,12 @@ def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
     """
     if spec.empty:
         return
-    products = [n for n in walk(*spec.outputs.values()) if contracts(n)]
-    heights = _heights(spec.outputs.values())
-    every = [{n for n in products if heights[n] <= top} for top in sorted({heights[n] for n in products})]
-    every += [{n for n in products if n.attr.axes != along} for along in dict.fromkeys(n.attr.axes for n in products)]
-    every.append({m for n in products for m in walk(*n.args) if contracts(m)})
     seen = set()
-    for made in every:
-        frontier = frozenset(outermost(made.__contains__, *spec.outputs.values()))
-        if frontier and frontier not in seen:
-            seen.add(frontier)
-            if (found := _Parts(spec, frontier, lengths).found()) is not None:
+    for cut in cuts(spec.outputs):
+        if cut.nodes and cut.nodes not in seen:
+            seen.add(cut.nodes)
+            if (found := _Parts(spec, cut, lengths).found()) is not None:
                 yield found
-
-
-def _heights(roots: Iterable[Node]) -> dict[Node, int]:
-    """How many products stand inside each other, up to every node."""
-    found: dict[Node, int] = {}
-    for n in walk(*roots):
-        found[n] = max((found[a] for a in n.args), default=0) + contracts(n)
-    return found
 
 
 @lru_cache(maxsize=512)
@@ -105,14 +90,15 @@ class _Incomplete(Exception):
 
 
 class _Parts:
-    """A spec that is cut at these products."""
+    """A spec that is cut at some nodes."""
 
-    def __init__(self, spec: Spec, products: frozenset[Node], lengths: Mapping[str, int]) -> None:
-        self.spec, self.products, self.lengths = spec, products, lengths
-        self.alone = frozenset[Node]()  # products that are written as they are
-        self.carriers = set[Node]()  # nodes with products in them
-        for n in walk(*spec.outputs.values()):
-            if n in products or not self.carriers.isdisjoint(n.args):
+    def __init__(self, spec: Spec, cut: Cut, lengths: Mapping[str, int]) -> None:
+        self.spec, self.outputs, self.nodes, self.lengths = spec, cut.outputs, cut.nodes, lengths
+        self.together = cut.together
+        self.alone = frozenset[Node]()  # nodes that are written as they are
+        self.carriers = set[Node]()  # what has such nodes in it
+        for n in walk(*cut.outputs.values()):
+            if n in cut.nodes or not self.carriers.isdisjoint(n.args):
                 self.carriers.add(n)
 
     def found(self) -> Partition | None:
@@ -121,8 +107,8 @@ class _Parts:
         while (several := self._several()) - self.alone:
             self.alone |= several
             self._divide()
-        own = {n: x for n, x in self.spec.outputs.items() if self._is_whole(x)}
-        rest = self._reading({n: x for n, x in self.spec.outputs.items() if n not in own})
+        own = {n: x for n, x in self.outputs.items() if self._is_whole(x)}
+        rest = self._reading({n: x for n, x in self.outputs.items() if n not in own})
         read = {leaf for leaf in walk(*rest.values()) if leaf.op == "tensor"}
         written = {node: leaf for node, leaf in self.written.items() if leaf in read}
         between = {leaf.attr.name: _lying(leaf, node, rest.values()) for node, leaf in written.items()}
@@ -145,7 +131,7 @@ class _Parts:
         taken = {t.name for t in self.spec.tensors} | {*self.spec.outputs} | {*self.spec.axes}
         self.written: dict[Node, Node] = {}
         self.divided: dict[Node, list[Node]] = {}
-        stack, seen = [*self.spec.outputs.values()][::-1], set[Node]()
+        stack, seen = [*self.outputs.values()][::-1], set[Node]()
         while stack:
             node = stack.pop()
             if node in seen or node not in self.carriers:
@@ -174,7 +160,7 @@ class _Parts:
         return [*left, *found]
 
     def _group(self, first: Node, among: Iterable[Node]) -> list[Node]:
-        """What is taken along with an argument: others with no more axes, of the same products or of none."""
+        """What is taken along with an argument: others with no more axes, of the same reductions or of none."""
         if not self._streams_alike(first):
             return [first]
         along = _along(first)
@@ -182,23 +168,23 @@ class _Parts:
         return [a for a in mine if _along(a) in (along, set())]
 
     def _streams_alike(self, node: Node) -> bool:
-        """Whether its outermost reductions run along the same axes, and one of them is such a product."""
-        return not self.products.isdisjoint(outermost_reductions(node)) and len(_along(node)) == 1
+        """Whether its outermost reductions run along the same axes, and one of them is such a node."""
+        return not self.nodes.isdisjoint(outermost_reductions(node)) and len(_along(node)) == 1
 
     def _is_whole(self, node: Node) -> bool:
-        """Whether a node is written to memory: products and maps of them."""
-        if node in self.products:
+        """Whether a node is written to memory: those of the cut, and maps of reductions among them."""
+        if node in self.nodes:
             return True
         if node.op in BOOLEAN or not self._streams_alike(node):
             return False
-        own = self.products.intersection(outermost_reductions(node))
+        own = self.nodes.intersection(outermost_reductions(node))
         return self.alone.isdisjoint(own) and any(n.axes == node.axes for n in own)
 
     def _several(self) -> frozenset[Node]:
-        """Products that several different expressions are made of."""
+        """Reductions that several different expressions are made of."""
         seen, twice = set[Node](), set[Node]()
         for node in self.written:
-            own = self.products.intersection(outermost_reductions(node))
+            own = self.nodes.intersection(outermost_reductions(node))
             twice |= own & seen
             seen |= own
         return frozenset(twice)
@@ -214,13 +200,15 @@ class _Parts:
     # --- specs -------------------------------------------------------------------------------------------------------
 
     def _makers(self, written: Mapping[Node, Node], own: Mapping[str, Node]) -> list[dict[str, Node]]:
-        """Outputs of a spec for each thing that is written, and of one for all that stream alike over the same axes."""
+        """Outputs of a spec for each thing that is written, and of one for all that stream alike over the same axes, or
+        that the cut has together."""
         groups: dict[object, dict[str, Node]] = {}
         for name, node in own.items():
-            groups.setdefault((frozenset(_along(node)), node.axes), {})[name] = node
+            groups.setdefault(self.together.get(node, (frozenset(_along(node)), node.axes)), {})[name] = node
         for node, leaf in written.items():
             same = next((g for g in groups.values() if node in g.values()), None)
-            (same if same is not None else groups.setdefault(node, {}))[leaf.attr.name] = node
+            same = same if same is not None else groups.setdefault(self.together.get(node, node), {})
+            same[leaf.attr.name] = node
         return [*groups.values()]
 
     def _spec(self, outputs: Mapping[str, Node], between: Mapping[str, Axes]) -> Spec:

@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
+from math import gcd
 
 from redalg.graph.node import Node, outermost, state, substitute
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import conjunction, joined
-from redalg.kernels.ir.program import BARRIER, First, Fold, Let, Loop, Module, Pass, Program
+from redalg.kernels.ir.program import BARRIER, First, Fold, Let, Loop, Module, Pass, Program, Result
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows import comments
 from redalg.kernels.rows.element import DTYPE
@@ -75,6 +76,8 @@ class OuterKernel(Kernel):
         with self._groups():
             self._of_group()
             out(f"length = {self.row_length()}", "chunk = (length + SPLIT - 1) // SPLIT")
+            if shape.pace > 1 and s.split > 1:
+                out(f"chunk = (chunk + {shape.pace - 1}) // {shape.pace} * {shape.pace}  # runs begin at vectors")
             out("low = min(split * chunk, length)", "stop = min(low + chunk, length)")
             self._one_row()
             out("cuda.syncthreads()")
@@ -139,10 +142,12 @@ class OuterKernel(Kernel):
     def header(self, body: Block) -> Iterator[str]:
         s, T = self.schedule, self.schedule.entries
         a, b = map(axis_name, self.found.axes)
-        yield (
-            f"Grid: persistent; {s.split} blocks together take one row after another{self._areas_told()}; each has a "
+        merged = (
+            f"{s.split} blocks together take one row after another{self._areas_told()}; each has a "
             f"split of {axis_name(self.program.stream[0])}, leaves its state in scratch, and all of them merge."
         )
+        alone = f"a block takes one row after another{self._areas_told()}; threads write the results of their tiles."
+        yield f"Grid: persistent; {alone if self.shape.alone else merged}"
         yield (
             f"Block: {s.threads} threads; {self.shape.tiles} tiles of {T} by {T} entries along {a} and {b}, each for "
             f"{self.shape.shares} shares of the elements."
@@ -183,6 +188,9 @@ class OuterKernel(Kernel):
                 self._fetch(side, "base", "stop")
             self._add()
             out("buffer = 1 - buffer")
+        if self.shape.alone:
+            self._write_tiles()
+            return
         self._leave()
         self._merge()
 
@@ -222,13 +230,21 @@ class OuterKernel(Kernel):
         """Whether an element is one for all columns of a thread."""
         return self.schedule.vector == 1 or side.axis not in node.axes
 
+    def _line(self, side: Side) -> str:
+        """Which element of a chunk is the k-th of a thread: one of a run along the stream, or of every line."""
+        word = self.word(side)
+        return f"{word}_line * TILE + k" if side.run else f"{word}_line + k * LINES"
+
     def _fetch(self, side: Side, first: str, end: str, when: str = "next", pace: str = "") -> None:
         """Start the loads of a chunk, or of elements `pace` apart."""
-        out, word, vector = self.out, self.word(side), self.schedule.vector
+        out, vector = self.out, self.schedule.vector
         with self._bringing(side):
             self._column(side)
+            if side.run > 1 and not pace:
+                self._fetch_runs(side, first, end, when)
+                return
             with out.block("for k in range(TILE):"):
-                line = f"{word}_line + k * LINES"
+                line = self._line(side)
                 out(f"at = {first} + ({line}) * {pace}" if pace else f"at = {first} + {line}")
                 with out.block(f"if at < {end}:"):
                     for node, name in self._raw(side, when).items():
@@ -242,6 +258,39 @@ class OuterKernel(Kernel):
                             for d, a in enumerate(node.attr.axes)
                         ]
                         out(f"{places} = {self.access.load(operand, ' + '.join(terms), vector)}")
+
+    def _fetch_runs(self, side: Side, first: str, end: str, when: str) -> None:
+        """The same, of runs along the stream: neighbours in memory come as a vector, the last ones one by one."""
+        out, run = self.out, side.run
+        out(f"run = {first} + {self.word(side)}_line * TILE")
+        for k in range(0, self.schedule.tile, run):
+            out(f"at = run + {k}")
+            with out.block(f"if at + {run - 1} < {end}:"):
+                for node, name in self._raw(side, when).items():
+                    if side.axis not in node.axes:
+                        self._fetch_singly(node, name, k, run)
+                        continue
+                    operand = self.access.operands[node.attr.name]
+                    terms = [
+                        f"{self._index(a)} * {self.access.stride(operand.name, d)}"
+                        for d, a in enumerate(node.attr.axes)
+                        if a not in self.program.stream
+                    ]
+                    places = ", ".join(f"{name}[{k + q}]" for q in range(run))
+                    out(f"{places} = {self.access.load(operand, ' + '.join([*terms, 'at']), run)}")
+            if self.found.length % run == 0:
+                continue
+            with out.block("else:"):
+                for node, name in self._raw(side, when).items():
+                    self._fetch_singly(node, name, k, run, end)
+
+    def _fetch_singly(self, node: Node, name: str, k: int, count: int, end: str = "") -> None:
+        """Elements k and following ones, one by one; `end`: as far as there are."""
+        out = self.out
+        for q in range(count):
+            out(f"at = run + {k + q}")
+            with out.block(f"if at < {end}:" if end else None):
+                out(f"{name}[{k + q}] = {self.access.leaf(node, self._index)}")
 
     def _index(self, axis: str) -> str:
         return "at" if axis in self.program.stream else self.access.index(axis)
@@ -333,7 +382,7 @@ class OuterKernel(Kernel):
         """What has come, added to reductions."""
         first = "0" if self.shape.seen else "low"
         with self._bringing(side), self.out.block("for k in range(TILE):"):
-            line = f"{self.word(side)}_line + k * LINES"
+            line = self._line(side)
             self.out(f"at = {first} + ({line}) * pace" if loop.part else f"at = base + {line}")
             with self.out.block(f"if {line} < n_here:" if loop.part else "if at < stop:"):
                 self._folded(side, loop.folds, (), "some")
@@ -515,7 +564,7 @@ class OuterKernel(Kernel):
         with self._bringing(side):
             out(f"{word}_place = t % {word.upper()}_THREADS" + (f" * {vector}" if vector > 1 else ""))
             with out.block("for k in range(TILE):"):
-                out(f"line = {word}_line + k * LINES", "at = base + line")
+                out(f"line = {self._line(side)}", "at = base + line")
                 with out.block("if at < stop:"):
                     self._folded(side, side.folds, side.values, "next")
 
@@ -729,25 +778,75 @@ class OuterKernel(Kernel):
 
     def _entry_of_results(self, places: tuple[str, str], turned: bool = False) -> None:
         """The state of the row at an entry, exports and results; `turned`: where the axes have changed places."""
-        out, sides = self.out, self.found.sides
-        several = self.found.areas > 1
+        self._at(places, turned)
+        with self.out.block(self._inside(places)):
+            around, self.row = self.row, self.row.child()
+            self._ended(places, turned)
+            self._write()
+            self.row = around
+
+    def _at(self, places: tuple[str, str], turned: bool = False) -> None:
+        """The indices of an entry."""
+        sides = self.found.sides
         for side, other, place in zip(sides, sides[::-1] if turned else sides, places, strict=True):
-            out(f"i_{axis_name(side.axis)} = {self._within(other, place)}")
+            self.out(f"i_{axis_name(side.axis)} = {self._within(other, place)}")
+
+    def _inside(self, places: tuple[str, str]) -> str | None:
+        """Whether there is such an entry."""
+        sides, several = self.found.sides, self.found.areas > 1
         padded = [(side, place) for side, place in zip(sides, places, strict=True) if self.shape.pad(side) > side.width]
         inside = [f"{place if several else f'i_{axis_name(side.axis)}'} < {side.width}" for side, place in padded]
         inside += [f"i_{axis_name(x.axis)} < {x.whole}" for x in sides if x.areas * x.width > x.whole]
-        with out.block(conjunction(inside)):
-            self.elements.offsets()
-            around, self.row = self.row, self.row.child()
-            for number, side in enumerate(sides):
-                at = places[number] if several else f"i_{axis_name(side.axis)}"
-                for name in [*self._kept_along(number), *(f.names[0] for f in side.folds)]:
-                    out(f"{local(name)} = {local(self._table_of(name, turned))}_all[{at}]")
-            out("n_b = length")
-            StepPrinter(self, self.row.child()).steps(self.found.ends)
-            out(*(f"{local(part.name)} = {local(part.name)}_b" for part in self.state.parts), "n = length")
-            self._write()
-            self.row = around
+        return conjunction(inside)
+
+    def _ended(self, places: tuple[str, str], turned: bool = False) -> None:
+        """The state at an entry whose reductions are known."""
+        self.elements.offsets()
+        several = self.found.areas > 1
+        for number, side in enumerate(self.found.sides):
+            at = places[number] if several else f"i_{axis_name(side.axis)}"
+            for name in [*self._kept_along(number), *(f.names[0] for f in side.folds)]:
+                self.out(f"{local(name)} = {local(self._table_of(name, turned))}_all[{at}]")
+        self.out("n_b = length")
+        StepPrinter(self, self.row.child()).steps(self.found.ends)
+        self.out(*(f"{local(part.name)} = {local(part.name)}_b" for part in self.state.parts), "n = length")
+
+    def _write_tiles(self) -> None:
+        """Results of every thread's tile, where it has all elements of the entries."""
+        out, T, tiles = self.out, range(self.schedule.entries), self.shape.tiles
+        self.comment("Every thread has all elements of its tile: results are written from registers.")
+        (a, b), width = self.found.sides, gcd(self.found.stored, self.schedule.entries)
+        if any(side.guesses for side in self.found.made):
+            out("cuda.syncthreads()")
+        with out.block(None if tiles == self.schedule.threads else f"if t < {tiles}:"):
+            for u, v in product(T, T[::width]):
+                out(f"entry_a = {self._entry(a, WORDS[0], u)}", f"entry_b = {self._entry(b, WORDS[1], v)}")
+                places = "entry_a", "entry_b"
+                self._at(places)
+                with out.block(self._inside(places)):
+                    self._write_run(u, v, width)
+
+    def _write_run(self, u: int, v: int, width: int) -> None:
+        """Entries beside each other, the first one last: its place is that of the vector."""
+        out, around, made = self.out, self.row, dict[Result, list[str]]()
+        for q in reversed(range(width)):
+            places = "entry_a", f"entry_b + {q}" if q else "entry_b"
+            self.row = around.child()
+            self._at(places)
+            out(*(f"{local(f.names[0])} = {self._cells(f)[u][v + q]}" for f in self.found.cells))
+            self._ended(places)
+            if width == 1:
+                self._write()
+                continue
+            self._export()
+            for number, result in enumerate(self.program.results):
+                value = self.results._value(self.row, result, result.node, {})
+                self.flush(self.row)
+                out(f"made_{number}_{q} = {value}")
+                made.setdefault(result, []).insert(0, f"made_{number}_{q}")
+        for result, names in made.items():
+            out(self.access.store(result, self.results._place(result, None), names))
+        self.row = around
 
     def _table_of(self, name: str, turned: bool) -> str:
         """The name whose table holds what varies along one axis; the other one's where these have changed places."""
@@ -758,12 +857,15 @@ class OuterKernel(Kernel):
 
     def _write(self) -> None:
         """Exports and results of an entry; a result that lacks an axis is written where its index is 0."""
-        out, p = self.out, self.state
-        self.row.announce([let.node for let in p.exports])
-        for let in p.exports:
-            self.row.assign(local(let.name), let.node)
-        self.flush(self.row)
+        out = self.out
+        self._export()
         for result in self.program.results:
             missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
             with out.block(conjunction(missing)):
                 self.results._total(result, {})
+
+    def _export(self) -> None:
+        self.row.announce([let.node for let in self.state.exports])
+        for let in self.state.exports:
+            self.row.assign(local(let.name), let.node)
+        self.flush(self.row)

@@ -147,7 +147,9 @@ def _shared_out(draft: RowsDraft) -> tuple[Choice, Outer] | None:
     if asked is not None and not (wanted is not None and wanted.entries):
         return None
     assert draft.walk is not None
-    found = choose_outer(program, draft.sizes, draft.walk, call.views, call.target, call.deterministic, wanted)
+    found = choose_outer(
+        program, draft.sizes, draft.walk, call.views, call.target, call.deterministic, wanted, draft.results
+    )
     if found is None and wanted is not None:
         why = "no two axes of a state vary apart in what is read of an element"
         raise RedalgError(f"schedule={asked!r}", "form.compile", why, "leave entries= out")

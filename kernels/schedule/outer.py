@@ -37,7 +37,7 @@ class Undivided(ValueError):
 class Side:
     """One of the two axes. `whole`: its length; `width`: columns of a block; `guesses`: steps that make anchors along
     it; `values`: what is kept of an element, in tables of shared memory; `folds`: reductions that vary along this axis
-    alone."""
+    alone; `run`: elements of the stream that a load brings, where they and not columns are neighbours in memory (0)."""
 
     axis: str
     whole: int
@@ -45,6 +45,7 @@ class Side:
     guesses: tuple[Step, ...]
     values: tuple[Node, ...]
     folds: tuple[Fold, ...]
+    run: int = 0
 
     @property
     def areas(self) -> int:
@@ -70,7 +71,8 @@ class Outer:
     once they are known; `kept`: anchors that it reads; `same`: names along the second axis -> those of the first that
     they are, and `mirror` the same of values; `symmetric`: whether cells stay what they are where the axes change
     places; `length`: elements of the stream; `turned`: of a symmetric state in areas, of which those on and above the
-    diagonal are computed: names along the second axis -> those of the first."""
+    diagonal are computed: names along the second axis -> those of the first; `stored`: entries beside each other that a
+    thread writes to results as a vector."""
 
     sides: tuple[Side, Side]
     cells: tuple[Fold, ...]
@@ -81,6 +83,7 @@ class Outer:
     symmetric: bool
     length: int
     turned: Mapping[str, str] | None = None
+    stored: int = 1
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -96,6 +99,11 @@ class Outer:
     def made(self) -> list[Side]:
         """The sides that have tables of their own."""
         return [s for s in self.sides if not (self.mirror and s is self.sides[1])]
+
+    @property
+    def plain(self) -> bool:
+        """Whether entries are all there is, and none is that of a mirror image."""
+        return not (self.symmetric or self.turned is not None or any(side.folds for side in self.sides))
 
     def side_of(self, name: str) -> int | None:
         """The side a name that is kept or folded varies along; None for a cell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
@@ -17,6 +17,7 @@ from redalg.kernels.schedule.cost_terms import work_of
 from redalg.kernels.schedule.outer import Outer, Side, outers
 from redalg.kernels.schedule.target import Target
 
+VECTORS = ("float32", "float16", "bfloat16")  # of which there are stores of 2 and 4
 TOGETHER = 8  # loads of what splits have found that a thread has under way at a time
 SEEN = 64  # moments about anchors that one in so many elements was looked at for are at most so much larger
 
@@ -66,6 +67,16 @@ class Shape:
         return self.lines * self.schedule.tile
 
     @property
+    def alone(self) -> bool:
+        """Whether threads write results themselves: each has all of its tile's elements."""
+        return self.schedule.split == self.shares == 1 and self.found.plain
+
+    @property
+    def pace(self) -> int:
+        """Elements that splits begin at multiples of."""
+        return max(1, *(side.run for side in self.found.made))
+
+    @property
     def cells(self) -> int:
         """Entries of a split in scratch."""
         return self.tiles * self.schedule.entries**2
@@ -110,10 +121,12 @@ def choose_outer(
     target: Target,
     deterministic: bool = False,
     wanted: Schedule | None = None,
+    turned: Collection[str] = (),
 ) -> tuple[Choice, Outer] | None:
-    """The fastest schedule by which blocks share out a state, or the one that is wanted; None where there is none."""
+    """The fastest schedule by which blocks share out a state, or the one that is wanted; None where there is none.
+    `turned`: results that are not contiguous."""
     best: tuple[Choice, Outer] | None = None
-    for found in outers(program, sizes):
+    for found in (lying(found, program, views, turned) for found in outers(program, sizes)):
         widest = _widest(found, program, views)
         for s in [wanted] if wanted is not None else candidates(found, widest, program, sizes, target, deterministic):
             if not fits(Shape(found, s), target) or widest % s.vector:
@@ -215,6 +228,8 @@ LEFT, ENTRY, SHARE = 0.4e-6, 40e-9, 10e-9
 def _merging(shape: Shape, guessed: bool) -> float:
     """Seconds of a row besides its loads and its instructions: anchors, what is left in scratch, and merging it."""
     s, left = shape.schedule, LEFT
+    if shape.alone:
+        return LOADED + left + (ANCHORED if guessed else 0.0)
     if shape.shares > 1:
         rounds = -(-(s.entries**2) // shape.together)
         left += rounds * (LEFT + shape.together * shape.tiles / s.threads * (ENTRY + SHARE * shape.shares))
@@ -254,9 +269,34 @@ def _registers(found: Outer, s: Schedule) -> int:
     )
 
 
+def lying(found: Outer, program: Program, views: Mapping[str, View], turned: Collection[str] = ()) -> Outer:
+    """With runs along the stream where arrays lie along it, and vectors of results that are contiguous along the second
+    axis."""
+    dtypes = {o.name: o.dtype for o in program.operands}
+    first, second = (replace(side, run=_run(side, program, dtypes, views)) for side in found.sides)
+    rows = all(r.axes[-1:] == (second.axis,) and r.name not in turned and r.dtype in VECTORS for r in program.results)
+    stored = gcd(4, second.whole) if rows and {first.axis, second.axis} <= set(program.results[0].axes) else 1
+    return replace(found, sides=(first, second), stored=stored)
+
+
+def _run(side: Side, program: Program, dtypes: Mapping[str, str], views: Mapping[str, View]) -> int:
+    """Elements of the stream that a load brings; 0 where columns are neighbours, or arrays lie in different ways."""
+    (stream,) = program.stream
+    own = [n.attr for n in side.leaves if {side.axis, stream} <= n.axes and n.attr.name in views]
+    run = VECTOR_BYTES // STORAGE[program.real]
+    for d in own:
+        steps = dict(zip(d.axes, views[d.name].strides, strict=True))
+        if steps[side.axis] == 1 or steps[stream] != 1:
+            return 0
+        fit = dtypes[d.name] in (program.real, "float16", "bfloat16")
+        apart = gcd(*(s for a, s in steps.items() if a != stream), views[d.name].align // STORAGE[dtypes[d.name]])
+        run = gcd(run, apart) if fit else 1
+    return run if own else 0
+
+
 def _scatter(found: Outer, views: Mapping[str, View]) -> int:
     """How much more is read where neighbours along an axis are no neighbours in memory."""
-    for side in found.made:
+    for side in (side for side in found.made if not side.run):
         for n in side.leaves:
             d = n.attr
             if side.axis in d.axes and d.name in views and views[d.name].strides[d.axes.index(side.axis)] != 1:

@@ -30,6 +30,9 @@ SPECS = {
     "weighted cross": "tensors Y[t,p], Z[t,q], h[t] positive; s = sum[t](h[t]); "
     "u = sum[t](h[t]*Y[t,p])/s; v = sum[t](h[t]*Z[t,q])/s; "
     "return W = sum[t](h[t]*(Y[t,p] - u)*(Z[t,q] - v))/s",
+    "pairs": "return D = sum[j](abs(X[a,j] - Y[b,j]))",
+    "pairs, one turned": "return D = relu(sum[j](X[a,j]*Y[j,b]) + c[b])/(1 + r[a]*r[a])",
+    "pairs, centred": "u = mean[j](X[a,j]); return D = sum[j]((X[a,j] - u)*Y[b,j]*w[j]), E = sum[j](Y[b,j]*w[j])*u",
     "groups": "tensors X[j,d], g[j] integer, c[k,d]; "
     "return s = sum[j](where(eq(g[j], index[k]), X[j,d] - c[k,d], 0)), n = sum[j](where(eq(g[j], index[k]), 1, 0))",
 }
@@ -61,6 +64,13 @@ CASES = [
     ("scatter", {"j": 17, "a": 4, "b": 4, "k": 2}, shared(32, 2, 2)),
     ("groups", {"j": 37, "k": 5, "d": 3}, shared(32, 3, 2)),
     ("product", {"j": 13, "i": 3, "k": 5}, shared(32, 2, 2)),
+    ("pairs", {"j": 13, "a": 5, "b": 6}, shared(32, 1, 2)),  # runs of single elements; results as pairs
+    ("pairs", {"j": 24, "a": 8, "b": 16}, shared(32, 1, 4, 4)),  # runs of vectors; results as vectors
+    ("pairs", {"j": 44, "a": 16, "b": 24}, shared(64, 3, 8, 8)),  # splits begin at vectors
+    ("pairs", {"j": 4, "a": 3, "b": 7}, shared(32, 3, 4, 4)),  # a split has no element; nor has a line
+    ("pairs, one turned", {"j": 24, "a": 9, "b": 12}, shared(32, 1, 4, 4)),
+    ("pairs, one turned", {"j": 1, "a": 2, "b": 3}, shared(32, 1, 2)),
+    ("pairs, centred", {"j": 20, "a": 5, "b": 8}, shared(32, 2, 2, 4)),
 ]
 
 
@@ -90,6 +100,9 @@ WIDE = [
     ("batches", {"i": 3, "j": 19, "a": 12, "b": 12}, shared(64, 2, 4)),
     ("furthest", {"j": 23, "a": 12, "b": 12}, shared(64, 2, 2)),
     ("groups", {"j": 37, "k": 13, "d": 11}, shared(64, 3, 2)),
+    ("pairs", {"j": 12, "a": 20, "b": 28}, shared(32, 1, 4, 4)),
+    ("pairs", {"j": 12, "a": 19, "b": 21}, shared(32, 1, 2, 4)),
+    ("pairs, one turned", {"j": 10, "a": 17, "b": 12}, shared(32, 1, 4, 2)),
 ]
 
 

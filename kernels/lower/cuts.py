@@ -1,0 +1,201 @@
+"""Where a spec may be cut in parts: at nodes of its graph that are written to memory once, so that what reads them does
+not compute them again for every axis that they do not vary along.
+
+* Products of matrices. They have a height: how many of them stand inside each other up to there. One cut for every
+  height, below which no product is higher; one for every stream, below which no product runs along it; and one for
+  what stands inside of other products alone.
+* Reductions that an element of another one reads, along axes of their own: norms of the rows and columns of scores,
+  distances that a minimum is taken of.
+* Operands of a product inside of an element, where these are computed: rows that are divided by their norms before
+  they are multiplied.
+* Terms and factors of a result whose reductions have nothing in common: a difference of two averages by weights of
+  their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from redalg.graph.contractions import contracts
+from redalg.graph.node import (
+    BOOLEAN,
+    Node,
+    extend,
+    factors,
+    outermost,
+    outermost_reductions,
+    walk,
+)
+
+SUMMED = frozenset({"sum", "mean", "prod", "max", "min"})  # what gives floats where its elements are
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A spec's outputs, regrouped where parts want it, and the nodes in them that are written to memory; ``together``:
+    a number for those that one part computes with all others of the same number."""
+
+    outputs: Mapping[str, Node]
+    nodes: frozenset[Node]
+    together: Mapping[Node, int] = field(default_factory=dict)
+
+
+def cuts(outputs: Mapping[str, Node]) -> Iterator[Cut]:
+    """Every cut, by products of the least height first.
+
+    >>> import redalg as ra
+    >>> from redalg.text.nodes import short
+    >>> spec = ra.parse("return y = min[k](sum[d](abs(x[i,d] - c[k,d])))")
+    >>> [[short(n) for n in cut.nodes] for cut in cuts(spec.outputs)]
+    [['sum[d](abs(x[i,d] - c[k,d]))']]
+    """
+    roots = [*outputs.values()]
+    for wanted in _products(roots):
+        yield Cut(outputs, frozenset(outermost(wanted.__contains__, *roots)))
+    inner = _inner(roots)
+    yield Cut(outputs, frozenset(outermost(inner.__contains__, *roots)))
+    yield _operands(outputs)
+    yield _apart(outputs)
+
+
+def may_be_cut(outputs: Mapping[str, Node]) -> bool:
+    """Whether a reduction in the outputs may be worth a part of its own: one of several, along axes of its own."""
+    reductions = [n for n in walk(*outputs.values()) if n.op == "reduce"]
+    return len(reductions) > 1 and (any(map(contracts, reductions)) or bool(_inner([*outputs.values()])))
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+
+def _products(roots: list[Node]) -> Iterator[set[Node]]:
+    products = [n for n in walk(*roots) if contracts(n)]
+    heights = _heights(roots)
+    for top in sorted({heights[n] for n in products}):
+        yield {n for n in products if heights[n] <= top}
+    for along in dict.fromkeys(n.attr.axes for n in products):
+        yield {n for n in products if n.attr.axes != along}
+    yield {m for n in products for m in walk(*n.args) if contracts(m)}
+
+
+def _heights(roots: Iterable[Node]) -> dict[Node, int]:
+    """How many products stand inside each other, up to every node."""
+    found: dict[Node, int] = {}
+    for n in walk(*roots):
+        found[n] = max((found[a] for a in n.args), default=0) + contracts(n)
+    return found
+
+
+# --- reductions along axes of their own ------------------------------------------------------------------------------
+
+
+def _inner(roots: list[Node]) -> set[Node]:
+    """Reductions that vary, run along axes that no reduction around them runs along, and are no products."""
+    around: dict[Node, set[str]] = {}
+    for n in walk(*roots):
+        if n.op == "reduce":
+            for m in walk(*n.args):
+                if m.op == "reduce":
+                    around.setdefault(m, set()).update(n.attr.axes)
+    return {
+        m
+        for m, axes in around.items()
+        if m.axes and m.attr.kind in SUMMED and axes.isdisjoint(m.attr.axes) and not contracts(m)
+    }
+
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+def _operands(outputs: Mapping[str, Node]) -> Cut:
+    """The operands of products that elements of others read, where they are computed."""
+    new: dict[Node, Node] = {}
+    found = set[Node]()
+    inside = {m for n in walk(*outputs.values()) if n.op == "reduce" for m in walk(*n.args)}
+    for node in walk(*outputs.values()):
+        if node in inside and contracts(node) and (sides := _sides(node)) is not None:
+            *both, rest = ([new[a] for a in side] for side in sides)
+            whole = [side[0] if len(side) == 1 else Node("mul", tuple(side)) for side in both]
+            found |= {x for x in whole if x.op != "tensor"}
+            new[node] = Node("reduce", (Node("mul", (*whole, *rest)),), node.attr)
+        else:
+            extend([node], new, raw=True)
+    return Cut({n: new[x] for n, x in outputs.items()}, frozenset(found))
+
+
+def _sides(product: Node) -> tuple[list[Node], list[Node], list[Node]] | None:
+    """The factors of a product of two matrices, by the side they are computed with, and those that are of neither; None
+    where both sides are tensors, or one of a factor cannot be told."""
+    along = {*product.attr.axes}
+    every = [*factors(product)]
+    moving = [f for f in every if along & f.axes]
+    right = max(moving, key=lambda f: len(f.axes))
+    lefts = [f for f in moving if f.axes - right.axes - along and right.axes - f.axes - along]
+    if not lefts:
+        return None
+    left = max(lefts, key=lambda f: len(f.axes))
+    sides: tuple[list[Node], list[Node], list[Node]] = ([left], [right], [])
+    for f in every:
+        if f is left or f is right:
+            continue
+        number = next((i for i, side in enumerate((left, right)) if f.axes <= side.axes), 2)
+        if f not in moving and not any(n.op == "reduce" for n in walk(f)):
+            number = 2
+        elif number == 2:
+            return None
+        sides[number].append(f)
+    return sides if any(f.op != "tensor" for f in (*sides[0], *sides[1])) or len(sides[0] + sides[1]) > 2 else None
+
+
+# --- results apart ---------------------------------------------------------------------------------------------------
+
+
+def _apart(outputs: Mapping[str, Node]) -> Cut:
+    """The largest nodes whose reductions have others inside in common, where there are several kinds of them."""
+    numbers = _numbered(outputs.values())
+    if len({*numbers.values()}) < 2:
+        return Cut(outputs, frozenset())
+    found: dict[Node, int] = {}
+    made: dict[Node, Node] = {}
+
+    def kinds(node: Node) -> set[int]:
+        return {numbers[n] for n in outermost_reductions(node)}
+
+    def regrouped(node: Node) -> Node:
+        if node not in made:
+            made[node] = _regrouped(node)
+        return made[node]
+
+    def _regrouped(node: Node) -> Node:
+        own = kinds(node)
+        if len(own) == 1 and node.op not in BOOLEAN:
+            (found[node],) = own
+            return node
+        if not own or node.op == "reduce":
+            return node
+        if node.op not in ("add", "mul"):
+            return Node(node.op, tuple(map(regrouped, node.args)), node.attr)
+        groups: dict[object, list[Node]] = {}
+        for place, arg in enumerate(node.args):
+            mine = kinds(arg)
+            groups.setdefault(min(mine) if len(mine) == 1 else (place,), []).append(arg)
+        args = (regrouped(g[0] if len(g) == 1 else Node(node.op, tuple(g))) for g in groups.values())
+        return Node(node.op, tuple(args))
+
+    whole = {n: regrouped(x) for n, x in outputs.items()}
+    return Cut(whole, frozenset(found), found)
+
+
+def _numbered(roots: Iterable[Node]) -> dict[Node, int]:
+    """A number for every outermost reduction; the same for those that have a reduction inside in common, and for all
+    that have none."""
+    groups: list[tuple[set[Node], list[Node]]] = []
+    for fold in outermost_reductions(*roots):
+        inside = {m for m in walk(*fold.args) if m.op == "reduce"}
+        same = [g for g in groups if g[0] & inside or not (g[0] or inside)]
+        groups = [g for g in groups if g not in same]
+        groups.append((inside.union(*(g[0] for g in same)), [fold, *(n for g in same for n in g[1])]))
+    return {fold: number for number, (_, folds) in enumerate(groups) for fold in folds}
+
+
+__all__ = ["Cut", "cuts", "may_be_cut"]
