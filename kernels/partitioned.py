@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Scratch = dict[str, tuple[Operand, View]]
 Whole = Callable[[Call], Planned]  # how a part is planned
+MOST_PLANNED = 40  # parts that are planned for a call, in all ways together
 LANES = 128  # multiplications and additions of a multiprocessor in a cycle
 MOST_HELD, LITTLE = 16, 2 << 30  # times the bytes of a call's arrays, that lie between parts; bytes that always may
 
@@ -41,7 +42,7 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
     if any(n == 0 for n in sizes.values()):
         return None
     best = None
-    found = (p for p in partitions(call.form.spec, sizes) if _is_of_floats(p, call))
+    found = (p for p in partitions(call.form.spec, sizes, call.taken) if _is_of_floats(p, call))
     for partition in sorted(found, key=lambda p: len(p.before)):
         for rounded in (True, False):
             made = _Parts(call, program, sizes, partition, whole, rounded)
@@ -130,14 +131,18 @@ def _known(call: Call, spec: Spec, whole: Whole) -> Planned:
     """The kernels of a part, planned once for all ways that have it. Raises: what planning it raises."""
     given = (tuple(sorted(x.items())) for x in (call.views, call.results))
     key = (*spec.outputs.items(), *given, *((n, str(d)) for n, d in sorted(call.dtypes.items())), call.rounded)
-    if key not in call.known:
+    known = call.known.setdefault(key, [])
+    found = next((x for x in known if isinstance(x, Exception) or call.taken.isdisjoint(x.scratch)), None)
+    if found is None:
+        if sum(map(len, call.known.values())) >= MOST_PLANNED:
+            raise Outside(f"{MOST_PLANNED} parts were planned")
         try:
-            call.known[key] = whole(call)
+            found = whole(call)
         except BrokenPass:
             raise
         except (RedalgError, Outside) as why:
-            call.known[key] = why
-    found = call.known[key]
+            found = why
+        known.append(found)
     if isinstance(found, Exception):
         raise found
     assert isinstance(found, Planned)
@@ -250,7 +255,8 @@ class _Parts:
                 results[n] = own[n].dtype, View.contiguous(tuple(self.sizes[a] for a in axes))
         form = form_over(spec, _along(spec, self.sizes))
         call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
-        call = replace(call, results=results, rounded=self.kind if self.kind in TYPES else "")
+        rounded = self.kind if self.kind in TYPES else ""
+        call = replace(call, results=results, rounded=rounded, taken=self.call.taken | self.scratch.keys())
         return _known(call, spec, self.whole)
 
     def _reasons(self, every: Sequence[Planned], seconds: float) -> Iterator[str]:

@@ -19,7 +19,7 @@ from redalg.graph.contractions import above_reductions, contracts
 from redalg.graph.node import Node, extend, factors, fresh, tensor, walk
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.program import result_key
-from redalg.kernels.launch.planned import Planned, Portion
+from redalg.kernels.launch.planned import Map, Planned, Portion, Tile
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.partition import form_over
 from redalg.language.spec import Spec
@@ -55,8 +55,17 @@ class Reshaped:
             sizes={**made.sizes, **self.sizes},
             before=tuple(map(self.told, made.before)),
             inside=tuple(map(self.told, made.inside)),
+            maps=tuple(self._mapped(m, made) if m.operand in names and m.tile is Tile.RESULT else m for m in made.maps),
             results={n: view for n, view in made.results.items() if n not in names},
         )
+
+    def _mapped(self, m: Map, made: Planned) -> Map:
+        """A map of a result, whose axes in memory are those that the kernel sees."""
+        written = next(r for r in made.program.results if r.name == m.operand)
+        given = self.call.results.get(m.operand)
+        view = given[1] if given else View.contiguous(made.shapes[m.operand])
+        steps = dict(zip(written.axes, view.strides, strict=True))
+        return replace(m, steps=tuple(steps[a] for a in m.axes))
 
 
 def coalesced(call: Call, sizes: Mapping[str, int]) -> Reshaped | None:
@@ -189,10 +198,10 @@ def _vectors_of(spec: Spec) -> set[str]:
 
 
 def _vectors(fold: Node) -> Iterator[Node]:
-    """Tensors in factors of a sum's elements beside one that has their axes and more."""
-    if fold.attr.kind not in ("sum", "mean"):
+    """Tensors in factors of a sum's elements beside one that has their axes and more; of no product of matrices."""
+    if fold.attr.kind not in ("sum", "mean") or contracts(fold):
         return
-    every = [f for f in factors(fold) if not f.axes.isdisjoint(fold.attr.axes)]
+    every = [f for f in factors(fold) if f.axes.issuperset(fold.attr.axes)]
     for f in every:
         if any(f.axes < other.axes for other in every):
             yield from (n for n in above_reductions(f) if n.op == "tensor" and n.axes)

@@ -114,6 +114,60 @@ def _heads_of(x: Arrays) -> Any:
     return torch.einsum("mc,hdc->mhd", x["X"], x["W"])
 
 
+def _query(x: Arrays) -> Any:
+    import torch.nn.functional as F
+
+    return F.scaled_dot_product_attention(x["Q"][:, :, None], x["K"], x["V"], scale=1 / 8)[:, :, 0]
+
+
+def _token(x: Arrays) -> Any:
+    import torch.nn.functional as F
+
+    z = F.rms_norm(x["X"], x["X"].shape, x["g"], 1e-6)
+    return x["R"] + F.linear(F.silu(F.linear(z, x["B"])) * F.linear(z, x["C"]), x["D"])
+
+
+def _cosine(x: Arrays) -> Any:
+    import torch.nn.functional as F
+
+    return _attention({"Q": F.normalize(x["Q"], dim=-1), "K": F.normalize(x["K"], dim=-1), "V": x["V"]}, 10.0)
+
+
+def _normalised(x: Arrays) -> Any:
+    import torch.nn.functional as F
+
+    q, k = (F.rms_norm(x[n], x[n].shape[-1:], x[w], 1e-6) for n, w in (("Q", "g"), ("K", "w")))
+    return _attention({"Q": q, "K": k, "V": x["V"]}, x["Q"].shape[-1] ** -0.5)
+
+
+def _difference(x: Arrays) -> Any:
+    return _attention(x, 1 / 8) - 0.5 * _attention({"Q": x["Z"], "K": x["X"], "V": x["V"]}, 1 / 8)
+
+
+def _late(x: Arrays) -> Any:
+    import torch
+
+    return torch.einsum("id,njd->nij", x["Q"], x["X"]).amax(-1).sum(-1)
+
+
+def _nearest(x: Arrays) -> Any:
+    import torch
+
+    return torch.cdist(x["X"], x["Z"]).amin(1) ** 2
+
+
+def _regression(x: Arrays) -> Any:
+    import torch
+
+    return torch.exp(-0.01 * torch.cdist(x["X"], x["Z"]) ** 2) @ x["w"]
+
+
+def _distances(x: Arrays) -> Any:
+    import torch
+
+    return torch.cdist(x["X"], x["Z"], p=1)
+
+
 LORA = "return Y = sum[k](X[m,k]*W[n,k]) + sum[r](sum[k](X[m,k]*A[r,k])*B[n,r])"
 ATTENTION = "s = sum[d](Q[h,i,d]*K[h,j,d])/8; p = exp(s - max[j](s)); o = sum[j](p*V[h,j,e])/sum[j](p)"
 LAYER = "Q = sum[c](X[i,c]*A[h,d,c]); K = sum[c](Z[j,c]*B[h,d,c]); V = sum[c](Z[j,c]*C[h,e,c])"
@@ -180,6 +234,63 @@ CELLS = {
         "c",
         {"m": 2048, "c": 1024, "h": 16, "d": 64},
         _heads_of,
+    ),
+    "one query": Cell(
+        "s = sum[d](Q[b,h,d]*K[b,h,j,d])/8; p = exp(s - max[j](s)); return O = sum[j](p*V[b,h,j,e])/sum[j](p)",
+        "j",
+        {"b": 4, "h": 32, "j": 4096, "d": 128, "e": 128},
+        _query,
+    ),
+    "one token": Cell(
+        "z = X[k]*g[k]/sqrt(mean[k](X[k]*X[k]) + 1e-6); "
+        "return Y = R[l] + sum[n](silu(sum[k](z*B[n,k]))*sum[k](z*C[n,k])*D[l,n])",
+        "n",
+        {"k": 4096, "n": 11008, "l": 4096},
+        _token,
+    ),
+    "attention of cosines": Cell(
+        "q = sqrt(sum[d](Q[h,i,d]*Q[h,i,d])); k = sqrt(sum[d](K[h,j,d]*K[h,j,d])); "
+        "s = sum[d](Q[h,i,d]*K[h,j,d])/(q*k)*10; p = exp(s - max[j](s)); return O = sum[j](p*V[h,j,e])/sum[j](p)",
+        "j",
+        {"h": 16, "i": 2048, "j": 2048, "d": 128, "e": 128},
+        _cosine,
+    ),
+    "attention of normalised rows": Cell(
+        "q = Q[h,i,d]/sqrt(mean[d](Q[h,i,d]*Q[h,i,d]) + 1e-6)*g[d]; "
+        "k = K[h,j,d]/sqrt(mean[d](K[h,j,d]*K[h,j,d]) + 1e-6)*w[d]; "
+        "s = sum[d](q*k)/sqrt(size(d)); p = exp(s - max[j](s)); return O = sum[j](p*V[h,j,e])/sum[j](p)",
+        "j",
+        {"h": 16, "i": 2048, "j": 2048, "d": 128, "e": 128},
+        _normalised,
+    ),
+    "difference of attentions": Cell(
+        "s = sum[d](Q[h,i,d]*K[h,j,d])/8; t = sum[d](Z[h,i,d]*X[h,j,d])/8; p = exp(s - max[j](s)); "
+        "q = exp(t - max[j](t)); return O = sum[j](p*V[h,j,e])/sum[j](p) - 0.5*sum[j](q*V[h,j,e])/sum[j](q)",
+        "j",
+        {"h": 16, "i": 2048, "j": 2048, "d": 64, "e": 128},
+        _difference,
+    ),
+    "late interaction": Cell(
+        "return S = sum[i](max[j](sum[d](Q[i,d]*X[n,j,d])))", None, {"i": 32, "n": 1000, "j": 180, "d": 128}, _late
+    ),
+    "nearest centre": Cell(
+        "return M = min[k](sum[d]((X[i,d] - Z[k,d])*(X[i,d] - Z[k,d])))",
+        "k",
+        {"i": 100_000, "k": 1000, "d": 64},
+        _nearest,
+    ),
+    "kernel regression": Cell(
+        "return Y = sum[k](exp(-0.01*sum[d]((X[i,d] - Z[k,d])*(X[i,d] - Z[k,d])))*w[k])",
+        "k",
+        {"i": 10_000, "k": 10_000, "d": 32},
+        _regression,
+    ),
+    "distances": Cell("return D = sum[d](abs(X[i,d] - Z[k,d]))", "d", {"i": 4096, "k": 4096, "d": 256}, _distances),
+    "product": Cell(
+        "return Y = sum[k](X[m,k]*W[n,k])",
+        "k",
+        {"m": 4096, "n": 4096, "k": 4096},
+        lambda x: __import__("torch").nn.functional.linear(x["X"], x["W"]),
     ),
 }
 

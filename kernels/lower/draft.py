@@ -30,7 +30,7 @@ class Call:
     left to what that library multiplies by. ``alike``: results of elements lie as operands with their axes do.
     ``results``: of a part of a call, the dtypes of its results, and how they lie (`redalg.kernels.partitioned`);
     ``rounded``: the type of 16 bits to which the whole call's results are rounded, if that is one; ``known``: plans of
-    parts, which several ways to part a call have in common.
+    parts, which several ways to part a call have in common; ``taken``: names of scratch that kernels around it have.
     """
 
     form: Form
@@ -44,6 +44,7 @@ class Call:
     alike: bool = False
     results: Mapping[str, tuple[str, View]] = field(default_factory=dict)
     rounded: str = ""
+    taken: frozenset[str] = frozenset()
     known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 

@@ -58,9 +58,9 @@ class Partition:
     factors: Mapping[str, frozenset[str]]
 
 
-def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
+def partitions(spec: Spec, lengths: Mapping[str, int], taken: Collection[str] = ()) -> Iterator[Partition]:
     """Every way to part a spec, by products of the least height first. `lengths`: of all axes, for what asks for the
-    length of one that a part has no more.
+    length of one that a part has no more; `taken`: names that nothing that is written has.
 
     >>> import redalg as ra
     >>> spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = max[n](relu(sum[r](h*b[r,n]) + c[n]))")
@@ -75,7 +75,7 @@ def partitions(spec: Spec, lengths: Mapping[str, int]) -> Iterator[Partition]:
     for cut in cuts(spec.outputs):
         if cut.nodes and cut.nodes not in seen:
             seen.add(cut.nodes)
-            if (found := _Parts(spec, cut, lengths).found()) is not None:
+            if (found := _Parts(spec, cut, lengths, taken).found()) is not None:
                 yield found
 
 
@@ -92,9 +92,9 @@ class _Incomplete(Exception):
 class _Parts:
     """A spec that is cut at some nodes."""
 
-    def __init__(self, spec: Spec, cut: Cut, lengths: Mapping[str, int]) -> None:
+    def __init__(self, spec: Spec, cut: Cut, lengths: Mapping[str, int], taken: Collection[str]) -> None:
         self.spec, self.outputs, self.nodes, self.lengths = spec, cut.outputs, cut.nodes, lengths
-        self.together = cut.together
+        self.together, self.taken = cut.together, taken
         self.alone = frozenset[Node]()  # nodes that are written as they are
         self.carriers = set[Node]()  # what has such nodes in it
         for n in walk(*cut.outputs.values()):
@@ -128,7 +128,7 @@ class _Parts:
 
     def _divide(self) -> None:
         """What is written, as leaves, and sums and products of which a part is."""
-        taken = {t.name for t in self.spec.tensors} | {*self.spec.outputs} | {*self.spec.axes}
+        taken = {t.name for t in self.spec.tensors} | {*self.spec.outputs} | {*self.spec.axes} | {*self.taken}
         self.written: dict[Node, Node] = {}
         self.divided: dict[Node, list[Node]] = {}
         stack, seen = [*self.outputs.values()][::-1], set[Node]()

@@ -80,8 +80,11 @@ class TensorMaps:
         """Of every dimension of a map, and the stride in elements."""
         if m.pixels is not None:
             return m.pixels.lengths, m.pixels.strides
+        lengths = [self.planned.sizes[a] for a in m.axes]
+        if m.steps:
+            return lengths, m.steps
         strides = dict(zip(tensor.axes, view.strides, strict=True))
-        return [self.planned.sizes[a] for a in m.axes], m.steps or [strides[a] for a in m.axes]
+        return lengths, [strides[a] for a in m.axes]
 
     def _tensor(self, m: Map) -> tuple[Operand | Result, View]:
         """What a map is of, and how it lies in memory."""

@@ -20,7 +20,7 @@ from redalg.kernels.emulate.tiles import PixelMap, TensorMap, TensorMaps
 from redalg.kernels.gemm.prologue import PARTS
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import result_key
-from redalg.kernels.launch.planned import Map, Planned
+from redalg.kernels.launch.planned import Map, Planned, Tile
 
 
 def stored(x: Any, dtype: str) -> Any:
@@ -95,6 +95,8 @@ class Product:
         return np.lib.stride_tricks.as_strided(flat, view.shape, [s * flat.itemsize for s in view.strides])
 
     def map(self, m: Map) -> TensorMap | PixelMap:
+        if m.tile is Tile.RESULT:
+            return self.map_of_result(m)
         operand = self.operands[m.operand]
         if m.pixels is not None or m.steps:
             x, pixels = self.seen(m.operand), m.pixels
@@ -107,6 +109,15 @@ class Product:
             return PixelMap(turned, operand.dtype, m.rows, *corners)
         turned = np.transpose(self.seen(m.operand), [operand.axes.index(a) for a in reversed(m.axes)])
         return TensorMap(turned, operand.dtype, m.rows)
+
+    def map_of_result(self, m: Map) -> TensorMap:
+        """Rows are written by way of shared memory."""
+        written = next(r for r in self.planned.program.results if r.name == m.operand)
+        x, own = self.results[m.operand], dict(zip(written.axes, self.results[m.operand].strides, strict=False))
+        shape = [self.planned.sizes[a] for a in m.axes]
+        steps = [s * x.itemsize for s in m.steps] or [own[a] for a in m.axes]
+        turned = np.lib.stride_tricks.as_strided(x, shape[::-1], steps[::-1])
+        return TensorMap(turned, self.dtypes[m.operand], m.rows)
 
     def arguments(self) -> Arguments:
         kinds = {o.name: o.dtype for made in (self.planned, *self.planned.inside) for o in made.program.operands}

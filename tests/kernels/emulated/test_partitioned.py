@@ -66,7 +66,7 @@ SPECS = {  # text, stream, lengths; how often a value is rounded to bfloat16 on 
         "s = sum[d](q[h,d]*K[h,j,d])/4; p = exp(s - max[j](s)); "
         "return O = sum[j](p*V[h,j,e])/sum[j](p), L = max[j](s) + log(sum[j](p))",
         "j",
-        {"h": 3, "j": 200, "d": 16, "e": 24},
+        {"h": 2, "j": 130, "d": 16, "e": 64},
         2,
     ),
     "one token": (
@@ -75,6 +75,34 @@ SPECS = {  # text, stream, lengths; how often a value is rounded to bfloat16 on 
         {"k": 72, "n": 136, "l": 40},
         3,
     ),
+    "gated along another axis": (
+        "h = relu(sum[k](A[m,k]*B[n,k])); return Y = sum[n](h*P[m,r,n]*D[l,n]), Z = h*P[m,r,n]",
+        "n",
+        {"m": 33, "k": 72, "n": 40, "r": 2, "l": 16},
+        3,
+    ),
+    "cosines": (
+        "q = sqrt(sum[d](Q[i,d]*Q[i,d])); k = sqrt(sum[d](K[j,d]*K[j,d])); s = sum[d](Q[i,d]*K[j,d])/(q*k)*4; "
+        "p = exp(s - max[j](s)); return O = sum[j](p*V[j,e])/sum[j](p)",
+        "j",
+        {"i": 65, "j": 130, "d": 24, "e": 24},
+        2,
+    ),
+    "normalised": (
+        "q = Q[i,d]/sqrt(mean[d](Q[i,d]*Q[i,d]) + 0.01)*g[d]; k = K[j,d]/sqrt(mean[d](K[j,d]*K[j,d]) + 0.01); "
+        "s = sum[d](q*k)/5; p = exp(s - max[j](s)); return O = sum[j](p*V[j,e])/sum[j](p)",
+        "j",
+        {"i": 65, "j": 130, "d": 24, "e": 24},
+        8,  # scores of normalised rows are as large as √d, and exponentials have their errors
+    ),
+    "difference": (
+        "s = sum[d](Q[i,d]*K[j,d]); t = sum[d](Z[i,d]*X[j,d]); p = exp(s - max[j](s)); q = exp(t - max[j](t)); "
+        "return O = sum[j](p*V[j,e])/sum[j](p) - 0.5*sum[j](q*V[j,e])/sum[j](q), L = max[j](t) + log(sum[j](q))",
+        "j",
+        {"i": 33, "j": 70, "d": 24, "e": 24},
+        3,
+    ),
+    "late": ("return S = sum[i](max[j](sum[d](Q[i,d]*X[n,j,d])))", None, {"i": 9, "n": 5, "j": 70, "d": 40}, 2),
     "scaled inside": (
         "s = sum[d](q[i,d]/4*K[j,d]) + sum[r](p[i,r]*c[j,r]*0.25); w = exp(s - max[j](s)); "
         "return O = sum[j](w*V[j,e])/sum[j](w)",

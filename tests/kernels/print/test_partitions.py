@@ -58,6 +58,39 @@ def test_parts_put_together_are_the_spec(data: st.DataObject) -> None:
             np.testing.assert_allclose(x, true[name], rtol=unit, atol=unit * largest)
 
 
+INNER = ("sum[d]({}*{})", "max[d]({} - {})", "sqrt(sum[d](({} - {})*({} - {})))", "sum[d](abs({} + {}))/size(d)")
+ROWS = ("x[i,d]", "x[i,d]/sqrt(sum[d](x[i,d]*x[i,d]))", "x[i,d]*g[d]/max[d](x[i,d])", "(x[i,d] + g[d])")
+WHOLE = (
+    "return m = max[j]({s}), n = sum[j]({s}*{s})",
+    "p = exp({s} - max[j]({s})); return o = sum[j](p*v[j,e])/sum[j](p)",
+    "return o = sum[j]({s}*v[j,e])/sum[j]({s}) + w[i]*sum[j]({t}*v[j,e])/max[j]({t}), l = log(sum[j]({t}))",
+    "return o = sum[i](max[j]({s})), u = min[j]({s} + {t})",
+)
+
+
+@given(data=st.data())
+def test_reductions_along_axes_of_their_own_put_together_are_the_spec(data: st.DataObject) -> None:
+    """Scores that are no products, operands that are computed, results that have nothing in common; numbers are above
+    0, and those that are subtracted leave at least half of the larger one."""
+
+    def scores(other: str) -> str:
+        left = data.draw(st.sampled_from(ROWS))
+        right = data.draw(st.sampled_from(ROWS)).replace("x[i,d]", f"{other}[j,d]").replace("g[d]", "c[d]")
+        made = data.draw(st.sampled_from(INNER))
+        return made.format(*[f"({left})", f"({right})"] * (made.count("{}") // 2))
+
+    spec = ra.parse(data.draw(st.sampled_from(WHOLE)).format(s=scores("y"), t=scores("z")))
+    sizes = {a: data.draw(LENGTHS, a) for a in spec.axes}
+    arrays = {n: np.abs(x) / 8 + (8 if n == "x" else 1) for n, x in arrays_of(spec, sizes, 3).items()}
+    true = by_name(spec, ra.reference(spec, **arrays))
+    found = list(partitions(spec, sizes))
+    assert found
+    for partition in found:
+        for name, x in put_together(spec, partition, arrays).items():
+            largest = float(np.abs(true[name]).max(initial=1.0))
+            np.testing.assert_allclose(x, true[name], rtol=1e-9, atol=1e-9 * largest)
+
+
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_parts_are_ordinary_specs_with_a_product_each(name: str) -> None:
     spec = CASES[name].spec
