@@ -97,6 +97,13 @@ class OuterKernel(Kernel):
         )
         out("rest = t % TILES", "share = t // TILES")
         count = self.shape.count(self.found.sides[1])
+        if self.shape.warps:
+            self.comment(
+                "A warp has 4 by 8 tiles: its loads from tables are of 64 and 128 bytes, which banks give at once."
+            )
+            out(f"tile_left = rest // 32 // {self.shape.warps} * 4 + rest % 32 // 8")
+            out(f"tile_right = rest // 32 % {self.shape.warps} * 8 + rest % 8")
+            return
         if not self.found.symmetric:
             out(f"tile_left = rest // {count}", f"tile_right = rest % {count}")
             return
@@ -455,10 +462,12 @@ class OuterKernel(Kernel):
             self.flush(scope)
             for f in folds:
                 self._added(self._own(f.names[0], q), f, f.bodies[0], scope)
-        place = f"(buffer * CHUNK + line) * {word.upper()}_PAD + {word}_place"
+        place = f"{word}_place + k * {'' if side.run else 'LINES * '}{word.upper()}_PAD"
         for i, (n, texts) in enumerate(zip(values, zip(*kept, strict=True), strict=True)):
             if vector > 1 and self.kinds.of(n) == "f":
                 self.out(f"store_shared_float32x{vector}({word}_{i}, {place}, ({', '.join(texts)}))")
+            elif self.kinds.of(n) == "f":
+                self.out(f"store_shared_float32({word}_{i}, {place}, {texts[0]})")
             else:
                 self.out(*(f"{word}_{i}[{place} + {q}] = {text}" for q, text in enumerate(texts)))
 
@@ -562,10 +571,13 @@ class OuterKernel(Kernel):
         """The values of the chunk that has come, to the tables; what is reduced along one axis alone."""
         out, word, vector = self.out, self.word(side), self.schedule.vector
         with self._bringing(side):
-            out(f"{word}_place = t % {word.upper()}_THREADS" + (f" * {vector}" if vector > 1 else ""))
+            place = f"t % {word.upper()}_THREADS" + (f" * {vector}" if vector > 1 else "")
+            first = f"{word}_line * TILE" if side.run else f"{word}_line"
+            out(f"{word}_place = (buffer * CHUNK + {first}) * {word.upper()}_PAD + {place}")
             with out.block("for k in range(TILE):"):
-                out(f"line = {self._line(side)}", "at = base + line")
-                with out.block("if at < stop:"):
+                out(f"at = base + {self._line(side)}")
+                # What no element came for is never read again, and may lie in a table; no sum may have it.
+                with out.block("if at < stop:" if side.folds else None):
                     self._folded(side, side.folds, side.values, "next")
 
     def _entry(self, side: Side, word: str, k: int) -> str:
@@ -577,26 +589,25 @@ class OuterKernel(Kernel):
         return f"tile_{word} * 4 + {k % 4 + (self.shape.pad(side) // 2 if k > 3 else 0)}"
 
     def _add(self) -> None:
-        """A tile of entries for every element of the thread's share; the next element is loaded meanwhile."""
+        """A tile of entries for every element of the thread's share: other warps go on while it is loaded."""
         out = self.out
         active = self.shape.tiles * self.shape.shares
+        bodies = [substitute(f.bodies[0], self.placed, raw=True) for f in self.found.cells]
+        names = [{self.placed[n]: self._names(i, n) for n in s.values} for i, s in enumerate(self.found.sides)]
         with out.block(None if active == self.schedule.threads else f"if t < {active}:"):
-            self._load("min(share, count - 1)")
-            with out.block("for line in range(share, count, SHARES):"):
-                bodies = [substitute(f.bodies[0], self.placed, raw=True) for f in self.found.cells]
-                names = [{self.placed[n]: self._names(i, n) for n in s.values} for i, s in enumerate(self.found.sides)]
-                for side in names:
-                    out(*(f"{n}_now = {n}" for own in side.values() for n in own))
-                self._load("min(line + SHARES, count - 1)")
+            out("place = buffer * CHUNK + share", "end = buffer * CHUNK + count")
+            with out.block("while place < end:"):
+                self._load()
                 for at in product(range(self.schedule.entries), range(self.schedule.entries)):
                     self._add_entry(at, names, bodies)
+                out("place += SHARES")
 
     def _add_entry(self, at: tuple[int, int], names: list[dict[Node, list[str]]], bodies: list[Node]) -> None:
         """An element added to one entry of the thread's tile."""
         u, v = at
         scope = self.row.child(self.program.stream)
         for side, k in zip(names, at, strict=True):
-            scope.known |= {n: f"{own[k]}_now" for n, own in side.items()}
+            scope.known |= {n: own[k] for n, own in side.items()}
         scope.known |= {n: x[u][v] for n, x in self.fixed.items()}
         scope.announce(bodies)
         for f, body in zip(self.found.cells, bodies, strict=True):
@@ -607,10 +618,9 @@ class OuterKernel(Kernel):
         i = self.found.sides[number].values.index(node)
         return [f"{WORDS[number]}_{i}_{k}" for k in range(self.schedule.entries)]
 
-    def _load(self, line: str) -> None:
-        """The values of an element in the columns of a tile, from their tables."""
+    def _load(self) -> None:
+        """The values of the element at `place` in the columns of a tile, from their tables."""
         out, T = self.out, self.schedule.entries
-        out(f"place = buffer * CHUNK + {line}")
         width = 4 if T % 4 == 0 else 2 if T % 2 == 0 else 1
         for number, side in enumerate(self.found.sides):
             for node in side.values:

@@ -72,6 +72,12 @@ class Shape:
         return self.schedule.split == self.shares == 1 and self.found.plain
 
     @property
+    def warps(self) -> int:
+        """Warps beside each other along the second axis, where each has 4 by 8 tiles; 0 where tiles are in a line."""
+        a, b = map(self.count, self.found.sides)
+        return b // 8 if self.alone and not (a % 4 or b % 8) else 0
+
+    @property
     def pace(self) -> int:
         """Elements that splits begin at multiples of."""
         return max(1, *(side.run for side in self.found.made))
@@ -147,7 +153,11 @@ def candidates(
     length = prod(sizes[a] for a in program.stream)
     guessed = any(side.guesses for side in found.made)  # with anchors in registers, 512 threads have too few of them
     several = (256, 384) if guessed else (256, 384, 512)
+    if found.plain and not guessed:
+        several = (64, 128, *several)  # where blocks are many, several of them are on a multiprocessor
     for entries, threads, together, elements in product((8, 4), several, (1, 2), (16, 8)):
+        if threads < several[-1] // 2 and threads != Shape(found, Schedule(threads, 1, 1, 1, entries=entries)).tiles:
+            continue
         most = max(1, min(together * target.multiprocessors // rows, length // LEAST))
         s = Schedule(threads, 1, widest, elements // widest, split=most, persistent=True, entries=entries)
         shape = Shape(found, s)
