@@ -6,15 +6,15 @@ not compute them again for every axis that they do not vary along.
   what stands inside of other products alone.
 * Reductions that an element of another one reads, along axes of their own: norms of the rows and columns of scores,
   distances that a minimum is taken of.
-* Operands of a product inside of an element, where these are computed: rows that are divided by their norms before
-  they are multiplied.
+* Operands of products, where these are computed: rows that are divided by their norms before they are multiplied,
+  weights of a mean. Of products inside of elements alone, and of all.
 * Terms and factors of a result whose reductions have nothing in common: a difference of two averages by weights of
   their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from redalg.graph.contractions import contracts
@@ -55,7 +55,8 @@ def cuts(outputs: Mapping[str, Node]) -> Iterator[Cut]:
         yield Cut(outputs, frozenset(outermost(wanted.__contains__, *roots)))
     inner = _inner(roots)
     yield Cut(outputs, frozenset(outermost(inner.__contains__, *roots)))
-    yield _operands(outputs)
+    yield _operands(outputs, {m for n in walk(*roots) if n.op == "reduce" for m in walk(*n.args)})
+    yield _operands(outputs, {*walk(*roots)})
     yield _apart(outputs)
 
 
@@ -107,13 +108,12 @@ def _inner(roots: list[Node]) -> set[Node]:
 # --- operands --------------------------------------------------------------------------------------------------------
 
 
-def _operands(outputs: Mapping[str, Node]) -> Cut:
-    """The operands of products that elements of others read, where they are computed."""
+def _operands(outputs: Mapping[str, Node], among: Container[Node]) -> Cut:
+    """The operands of products among these nodes, where they are computed."""
     new: dict[Node, Node] = {}
     found = set[Node]()
-    inside = {m for n in walk(*outputs.values()) if n.op == "reduce" for m in walk(*n.args)}
     for node in walk(*outputs.values()):
-        if node in inside and contracts(node) and (sides := _sides(node)) is not None:
+        if node in among and contracts(node) and (sides := _sides(node)) is not None:
             *both, rest = ([new[a] for a in side] for side in sides)
             whole = [side[0] if len(side) == 1 else Node("mul", tuple(side)) for side in both]
             found |= {x for x in whole if x.op != "tensor"}

@@ -67,7 +67,7 @@ class OuterKernel(Kernel):
         out("t = cuda.threadIdx.x", "split = cuda.blockIdx.x % SPLIT")
         for side in self.found.made:
             self.constants |= {
-                f"{self.word(side).upper()}_PAD": shape.pad(side),
+                f"{self.word(side).upper()}_PAD": shape.pitch(side),
                 f"{self.word(side).upper()}_THREADS": shape.across(side),
             }
         self.constants |= {"TILES": shape.tiles, "SHARES": shape.shares, "CHUNK": shape.chunk, "LANES": shape.lanes}
@@ -196,6 +196,9 @@ class OuterKernel(Kernel):
             self._add()
             out("buffer = 1 - buffer")
         if self.shape.alone:
+            for side in (side for side in made if side.folds):
+                self._over_lines(side, side.folds)
+                self._publish(side, [f.names[0] for f in side.folds])
             self._write_tiles()
             return
         self._leave()
@@ -205,13 +208,24 @@ class OuterKernel(Kernel):
     def _bringing(self, side: Side) -> Iterator[None]:
         """What the threads do that have a column of a side."""
         active = self.shape.lines * self.shape.across(side)
-        with self.out.block(None if active == self.schedule.threads else f"if t < {active}:"):
+        whole = active == self.schedule.threads or self.shape.quads(side)
+        with self.out.block(None if whole else f"if t < {active}:"):
             yield
 
     def _column(self, side: Side, number: int = 0) -> None:
         """The index of one of the columns that a thread brings."""
+        if self.shape.quads(side):
+            first = f"{self.word(side)}_first + " if self.found.areas > 1 else ""
+            column = f"min({first}min({self._woven(side)}, {side.width - 1}), {side.whole - 1})"
+            self.out(f"i_{axis_name(side.axis)} = {column}")
+            return
         column = f"{self.word(side)}_{'at' if self.found.areas > 1 else 'column'}"
         self.out(f"i_{axis_name(side.axis)} = {column}" + (f" + {number}" if number else ""))
+
+    def _woven(self, side: Side) -> str:
+        """The column of element k of a thread, where neighbouring threads bring the runs of one."""
+        quads = self.shape.quads(side)
+        return f"t // {quads} + k // {side.run} * {self.schedule.threads // quads}"
 
     def _own(self, name: str, number: int) -> str:
         """What a name along an axis goes by, for one of the columns that a thread brings."""
@@ -239,7 +253,9 @@ class OuterKernel(Kernel):
 
     def _line(self, side: Side) -> str:
         """Which element of a chunk is the k-th of a thread: one of a run along the stream, or of every line."""
-        word = self.word(side)
+        word, quads = self.word(side), self.shape.quads(side)
+        if quads:
+            return f"t % {quads} * {side.run} + k % {side.run}"
         return f"{word}_line * TILE + k" if side.run else f"{word}_line + k * LINES"
 
     def _fetch(self, side: Side, first: str, end: str, when: str = "next", pace: str = "") -> None:
@@ -268,14 +284,17 @@ class OuterKernel(Kernel):
 
     def _fetch_runs(self, side: Side, first: str, end: str, when: str) -> None:
         """The same, of runs along the stream: neighbours in memory come as a vector, the last ones one by one."""
-        out, run = self.out, side.run
-        out(f"run = {first} + {self.word(side)}_line * TILE")
-        for k in range(0, self.schedule.tile, run):
-            out(f"at = run + {k}")
+        out, run, quads = self.out, side.run, self.shape.quads(side)
+        out(f"run = {first} + " + (f"t % {quads} * {run}" if quads else f"{self.word(side)}_line * TILE"))
+        for k in range(0, self.shape.brought(side) if quads else self.schedule.tile, run):
+            if quads:
+                out(f"k = {k}")
+                self._column(side)
+            out(f"at = run + {0 if quads else k}")
             with out.block(f"if at + {run - 1} < {end}:"):
                 for node, name in self._raw(side, when).items():
                     if side.axis not in node.axes:
-                        self._fetch_singly(node, name, k, run)
+                        self._fetch_singly(side, node, name, k)
                         continue
                     operand = self.access.operands[node.attr.name]
                     terms = [
@@ -289,13 +308,13 @@ class OuterKernel(Kernel):
                 continue
             with out.block("else:"):
                 for node, name in self._raw(side, when).items():
-                    self._fetch_singly(node, name, k, run, end)
+                    self._fetch_singly(side, node, name, k, end)
 
-    def _fetch_singly(self, node: Node, name: str, k: int, count: int, end: str = "") -> None:
-        """Elements k and following ones, one by one; `end`: as far as there are."""
+    def _fetch_singly(self, side: Side, node: Node, name: str, k: int, end: str = "") -> None:
+        """The elements of a run from k on, one by one; `end`: as far as there are."""
         out = self.out
-        for q in range(count):
-            out(f"at = run + {k + q}")
+        for q in range(side.run):
+            out(f"at = run + {q if self.shape.quads(side) else k + q}")
             with out.block(f"if at < {end}:" if end else None):
                 out(f"{name}[{k + q}] = {self.access.leaf(node, self._index)}")
 
@@ -462,7 +481,11 @@ class OuterKernel(Kernel):
             self.flush(scope)
             for f in folds:
                 self._added(self._own(f.names[0], q), f, f.bodies[0], scope)
-        place = f"{word}_place + k * {'' if side.run else 'LINES * '}{word.upper()}_PAD"
+        step = ("" if side.run else "LINES * ") + f"{word.upper()}_PAD"
+        place = f"{word}_place + k * {step}"
+        if quads := self.shape.quads(side):
+            more = self.schedule.threads // quads
+            place = f"{word}_place + k % {side.run} * {step} + k // {side.run} * {more}"
         for i, (n, texts) in enumerate(zip(values, zip(*kept, strict=True), strict=True)):
             if vector > 1 and self.kinds.of(n) == "f":
                 self.out(f"store_shared_float32x{vector}({word}_{i}, {place}, ({', '.join(texts)}))")
@@ -564,17 +587,20 @@ class OuterKernel(Kernel):
     def _declare_tables(self, side: Side) -> None:
         out, word, shape = self.out, self.word(side), self.shape
         for i, n in enumerate(side.values):
-            size = 2 * shape.chunk * shape.pad(side)
+            size = 2 * shape.chunk * shape.pitch(side)
             out(f"{word}_{i} = cuda.shared.array({size}, {self._dtype(self.kinds.of(n))}, {ALIGNED})")
 
     def _keep(self, side: Side) -> None:
         """The values of the chunk that has come, to the tables; what is reduced along one axis alone."""
         out, word, vector = self.out, self.word(side), self.schedule.vector
         with self._bringing(side):
-            place = f"t % {word.upper()}_THREADS" + (f" * {vector}" if vector > 1 else "")
-            first = f"{word}_line * TILE" if side.run else f"{word}_line"
+            if quads := self.shape.quads(side):
+                first, place = f"t % {quads} * {side.run}", f"t // {quads}"
+            else:
+                first = f"{word}_line * TILE" if side.run else f"{word}_line"
+                place = f"t % {word.upper()}_THREADS" + (f" * {vector}" if vector > 1 else "")
             out(f"{word}_place = (buffer * CHUNK + {first}) * {word.upper()}_PAD + {place}")
-            with out.block("for k in range(TILE):"):
+            with out.block(f"for k in range({self.shape.brought(side) if quads else 'TILE'}):"):
                 out(f"at = base + {self._line(side)}")
                 # What no element came for is never read again, and may lie in a table; no sum may have it.
                 with out.block("if at < stop:" if side.folds else None):
@@ -826,7 +852,7 @@ class OuterKernel(Kernel):
         out, T, tiles = self.out, range(self.schedule.entries), self.shape.tiles
         self.comment("Every thread has all elements of its tile: results are written from registers.")
         (a, b), width = self.found.sides, gcd(self.found.stored, self.schedule.entries)
-        if any(side.guesses for side in self.found.made):
+        if any(side.guesses or side.folds for side in self.found.made):
             out("cuda.syncthreads()")
         with out.block(None if tiles == self.schedule.threads else f"if t < {tiles}:"):
             for u, v in product(T, T[::width]):

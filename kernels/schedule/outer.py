@@ -102,8 +102,8 @@ class Outer:
 
     @property
     def plain(self) -> bool:
-        """Whether entries are all there is, and none is that of a mirror image."""
-        return not (self.symmetric or self.turned is not None or any(side.folds for side in self.sides))
+        """Whether no entry is that of a mirror image, too."""
+        return not self.symmetric and self.turned is None
 
     def side_of(self, name: str) -> int | None:
         """The side a name that is kept or folded varies along; None for a cell."""
@@ -118,7 +118,9 @@ def outers(program: Program, sizes: Mapping[str, int]) -> Iterable[Outer]:
     nothing to divide of a state, or of a stream, without elements."""
     if not all(sizes[a] for a in (*program.rows, *program.stream)):
         return
-    for axes in combinations(program.rows, 2):
+    last = {r.axes[-1] for r in program.results if r.axes}
+    for pair in combinations(program.rows, 2):
+        axes = pair[::-1] if pair[0] in last and pair[1] not in last else pair  # results lie along the second one
         try:
             found = outer(program, axes, sizes)
         except Undivided:

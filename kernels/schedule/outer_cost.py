@@ -8,6 +8,7 @@ from itertools import product
 from math import gcd, prod
 
 from redalg.graph.node import Node
+from redalg.graph.node import walk as below
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View, Walk
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.ir.schedule import Schedule
@@ -36,6 +37,23 @@ class Shape:
     def pad(self, side: Side) -> int:
         """Columns of a table: whole tiles."""
         return self.count(side) * self.schedule.entries
+
+    def quads(self, side: Side) -> int:
+        """Neighbouring threads that bring the runs of one column; 0 where every thread has columns of its own, since
+        reductions along the axis have them, too."""
+        if side.run < 2 or side.folds or side.guesses or self.schedule.vector > 1:
+            return 0
+        found = self.chunk // side.run
+        whole = self.chunk % side.run == self.schedule.threads % found == 0 if found else False
+        return found if whole and self.pad(side) * found % self.schedule.threads == 0 else 0
+
+    def brought(self, side: Side) -> int:
+        """Elements of a chunk that a thread brings of a side, where `quads` do."""
+        return self.pad(side) * self.chunk // self.schedule.threads
+
+    def pitch(self, side: Side) -> int:
+        """Values of an element in a table. Runs are written across its lines: to fewer banks at once."""
+        return self.pad(side) + (4 if self.quads(side) else 0)
 
     def across(self, side: Side) -> int:
         """Threads that bring an element, some columns each."""
@@ -115,7 +133,7 @@ class Shape:
     @property
     def shared(self) -> int:
         """Bytes of shared memory, where every value has 32 bits."""
-        tables = sum(2 * self.chunk * self.pad(side) * len(side.values) for side in self.found.made)
+        tables = sum(2 * self.chunk * self.pitch(side) * len(side.values) for side in self.found.made)
         return 4 * (tables + sum(side.width * (len(side.folds) + len(self.found.kept)) for side in self.found.made))
 
 
@@ -167,6 +185,10 @@ def candidates(
 
 
 LEAST = 32  # elements of a split
+CROWD = 512  # threads of a multiprocessor, which have half as many registers each as 256 of them
+WARPS = 8  # of a multiprocessor, below which its issue slots are not used
+FUSED = ("mul", "pow")  # multiplied and added at once
+ALONE = 128  # registers of a thread that leave a multiprocessor `CROWD` of them, where blocks wait for no others
 
 
 def fits(shape: Shape, target: Target) -> bool:
@@ -198,7 +220,12 @@ def _choice(
     blocks = max(1, min(target.multiprocessors, rows * s.split))
     waiting = -(-s.split // target.multiprocessors)  # blocks of a multiprocessor, all of which meet at a barrier
     limit = target.multiprocessor.registers // (s.threads * waiting) // 8 * 8
-    crowded = s.threads * waiting >= 512
+    each_has = rows * s.split / target.multiprocessors  # blocks of a multiprocessor, one after another or together
+    if (
+        shape.alone and each_has * s.threads >= CROWD and _registers(found, s) <= ALONE + 8
+    ):  # a few of them are spilled, outside of loops
+        limit = ALONE
+    crowded = s.threads * waiting >= CROWD
     guessed = any(side.guesses for side in found.made)
     issued = ISSUED * (CROWDED if crowded and not guessed else 1.0)
     issued *= SPILLED if _registers(found, s) > min(limit, MOST_REGISTERS) else 1.0
@@ -206,7 +233,10 @@ def _choice(
     each = -(-length // s.split)
     turns = each // shape.chunk * -(-shape.chunk // shape.shares) + -(-(each % shape.chunk) // shape.shares)
     uneven = max(1.0, turns * shape.shares / max(1, each))
-    compute = rows * length * _instructions(shape, walks, uneven) / (blocks * 128 * target.clock * issued)
+    issued *= min(1.0, each_has * s.threads / 32 / WARPS) * min(1.0, each_has / -(-rows * s.split // blocks))
+    compute = (
+        rows * length * _instructions(shape, walks, uneven) / (target.multiprocessors * 128 * target.clock * issued)
+    )
     memory = walks * moved * _scatter(found, views) / target.reachable
     merging = -(-rows * s.split // blocks) * _merging(shape, guessed)
     seconds = (memory**4 + compute**4) ** 0.25 + merging + target.launch
@@ -227,7 +257,8 @@ def _choice(
 # Fitted to schedules that were timed (H100, 2026-11-26, `benchmarks/records/gpu_states.md`), and judged by the same:
 # times of 64 to 128 columns are off by up to a fifth, that of 2^22 x 8 is predicted a quarter too short.
 ISSUED, CROWDED, SPILLED = 0.75, 1.15, 0.85  # the part of issue slots that are used
-TILE, LINE, VALUE = 16, 16, 4  # instructions for an element: of a tile, of a thread that brings columns, of a column
+# Instructions for an element, as ptxas prints them: of a tile, of a thread that brings columns, or runs, of a column.
+TILE, LINE, RUN, VALUE = 9, 16, 2, 4
 # Seconds, of stamps that blocks wrote on their way through a covariance of 4096 x 64 (H100, 2026-11-26): the first
 # loads, anchors, a grid barrier, a round of loads of what all splits have found, and a round of entries on their way to
 # scratch, of which a thread adds up some for all shares.
@@ -255,25 +286,28 @@ def _instructions(shape: Shape, walks: int, uneven: float) -> float:
     """Instructions of all threads of a block for an element of the stream."""
     found, entries = shape.found, shape.schedule.entries
     known = {n for side in found.sides for n in side.values}
-    ops = sum(_operations(f.bodies[0], known) + (f.bodies[0].op != "mul") for f in found.cells)
-    cells = shape.tiles * (entries**2 * ops + 2 * entries * len(found.sides[0].values) + TILE)
+    ops = sum(_operations(f.bodies[0], known) + (f.bodies[0].op not in FUSED) for f in found.cells)
+    loads = sum(-(-entries * len(side.values) // 4) for side in found.sides)
+    cells = shape.tiles * (entries**2 * ops + loads + TILE)
     each = [VALUE + 2 * (len(side.values) + len(side.folds)) for side in found.made]
     brought = sum(
-        shape.across(side) * (LINE + shape.schedule.vector * n) for side, n in zip(found.made, each, strict=True)
+        shape.across(side) * ((RUN if side.run else LINE) + shape.schedule.vector * n)
+        for side, n in zip(found.made, each, strict=True)
     )
     return cells * uneven / shape.used + walks * brought
 
 
 def _operations(body: Node, known: set[Node]) -> int:
-    return 0 if body in known or not body.args else 1 + sum(_operations(x, known) for x in body.args)
+    """Of an entry: what it is made of, each node once."""
+    return sum(bool(n.args) for n in below(body, done=known))
 
 
 def _registers(found: Outer, s: Schedule) -> int:
-    """Estimated registers of a thread: its tile, two sets of operands, what is on its way, sums and anchors."""
+    """Estimated registers of a thread: its tile, operands, what is on its way, sums and anchors."""
     brought = sum(s.tile + 3 * len(side.folds) + 3 * len(side.loops) for side in found.made)
     return (
         s.entries**2 * len(found.cells)
-        + 4 * s.entries * len(found.sides[0].values)
+        + 2 * s.entries * len(found.sides[0].values)
         + s.vector * brought
         + (72 if brought > s.tile * len(found.made) else 24)
     )
