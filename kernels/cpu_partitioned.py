@@ -200,6 +200,8 @@ class Parts:
             arrays = {t.name: known[t.name] for t in spec.tensors}
             part = Bound(arrays, dict(bound.sizes), {n: dtypes[n] for n in arrays})
             ready = run._made_ready(own.kind, part, [*arrays.values()], {n: wanted[n] for n in spec.outputs}, own)
+            if not partition.between.keys().isdisjoint(spec.outputs):
+                ready.lie_contiguous()
             steps.append(Step(spec, ready, tuple(places[n] for n in arrays), {n: places[n] for n in arrays}))
         rescue = Rescue(self.form, program, whole.sizes, bound.dtypes, lambda **arrays: None)
         return InParts(steps, places, whole, Wrong(self.form.spec, partition, rescue), bound, choice)
@@ -376,6 +378,11 @@ class InParts:
             arrays.marked.append(marked)
 
     # --- what was done -----------------------------------------------------------------------------------------------
+
+    def lie_contiguous(self) -> None:
+        """Leave results in row-major order, as `Ready.lie_contiguous` does."""
+        for step in self._steps:
+            step.ready.lie_contiguous()
 
     def tell_marks(self) -> None:
         """As a last part: rows that leave the range are those of what it is a part of, which is told in every call."""

@@ -72,6 +72,13 @@ class Ready:
         self._ways: dict[Any, Prepared] = {}  # by the strides of `out`
         self._fit: set[Any] = set()  # what `out` may be like
 
+    def lie_contiguous(self) -> None:
+        """Leave results in row-major order, whatever they are made of: parts are read so by others."""
+        self._fresh = [
+            (key, shape, dtype, None)
+            for (key, *_), (shape, dtype) in zip(self._fresh, self.wants.values(), strict=True)
+        ]
+
     def _has_no_elements(self, program: Program, empty: bool) -> bool:
         """Whether the definition says what results are: a stream of length 0, or results that lack such an axis, which
         no row writes, or which fold it where nothing is streamed."""

@@ -75,7 +75,7 @@ def test_parts_give_what_the_definition_does(name: str, data: st.DataObject) -> 
         x[tuple(data.draw(st.integers(0, n - 1)) for n in x.shape)] = special
     if turned := data.draw(st.sampled_from((None, *sorted(arrays)))):
         arrays[turned] = np.asfortranarray(arrays[turned])
-    number = data.draw(st.integers(0, 2))
+    number = data.draw(st.integers(0, 5))
     made = run(name, number)
     with forced(number):
         found = by_name(spec, made(**arrays))
