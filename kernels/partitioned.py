@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Scratch = dict[str, tuple[Operand, View]]
 Whole = Callable[[Call], Planned]  # how a part is planned
-MOST_PLANNED = 40  # parts that are planned for a call, in all ways together
+MOST_PLANNED = 32  # parts that are planned for a call, in all ways together
 LANES = 128  # multiplications and additions of a multiprocessor in a cycle
 MOST_HELD, LITTLE = 16, 2 << 30  # times the bytes of a call's arrays, that lie between parts; bytes that always may
 

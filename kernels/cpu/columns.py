@@ -282,6 +282,8 @@ class CpuColumnPrinter(ColumnPrinter):
             varies = len(leaf.axes & self.columns) == columns and leaf.axes & elements.stream
             if not varies or leaf in self.fetched or name not in kernel.layout.across:
                 continue
+            if not kernel.program.inner.keys().isdisjoint(leaf.axes):  # a loop inside of an element reads it
+                continue
             if not kernel.access.walks_flat(leaf.attr.axes):
                 continue
             self.fetched.add(leaf)
