@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.contractions import above_reductions
+from redalg.graph.contractions import above_reductions, contracts
 from redalg.graph.node import leaves, outermost_reductions, walk
+from redalg.kernels.cpu.in_blocks import block_of
+from redalg.kernels.cpu.multiplied import FASTER, may_multiply
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.ready import Ready
 from redalg.kernels.cpu.rescue import Rescue
@@ -47,6 +49,7 @@ WHERE = "the call"
 USUAL = 64  # elements of an axis that no reduction runs along, as far as this choice goes
 LESS = 0.8  # of the operations of one kernel: parts take at most so many
 CALL = 20_000  # operations that a call of a kernel takes as long as
+NESTED = 2  # times what lies between parts, with what lies between parts of these
 KEPT = 8  # operations that writing a float32 between parts, and reading it, takes as long as
 MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
 
@@ -107,11 +110,14 @@ def _derived(spec: Spec) -> Form | None:
 class Parts:
     """The parts of calls of a form. `run`: a run of another form, that is compiled like this one.
 
-    `able`: whether there may be any. Specs with one sum inside another do, unless sums are held as pairs.
+    `able`: whether there may be any. Specs with one sum inside another do, unless sums are held as pairs. `multiplies`:
+    whether products are multiplied by tiles.
     """
 
-    def __init__(self, form: Form, program: Callable[[Kind], Program], run: Callable[[Form], Any], able: bool) -> None:
-        self.form, self._program, self._run = form, program, run
+    def __init__(
+        self, form: Form, program: Callable[[Kind], Program], run: Callable[[Form], Any], able: bool, multiplies: bool
+    ) -> None:
+        self.form, self._program, self._run, self._multiplies = form, program, run, multiplies
         self.able = able and form.accuracy != COMPENSATED and _has_parts(form.spec)
         self._once = Once()
 
@@ -127,6 +133,8 @@ class Parts:
     def _chosen(self, asked: Asked) -> Choice:
         program = self._program(asked.kind)
         whole = operations_of(self.form, asked.kind, program, asked.usual, asked.views)
+        if self._multiplies and may_multiply(self.form.spec, [str(d) for _, d in asked.kind.dtypes]):
+            whole /= FASTER
         best, most = Choice(whole, whole), LESS * whole
         for partition in partitions(self.form.spec, asked.sizes) if self.able else ():
             try:
@@ -142,7 +150,8 @@ class Parts:
     def _operations(self, partition: Partition, asked: Asked, program: Program, most: float) -> float | None:
         """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does, and
         where they are as many as `most` at least."""
-        if not self._may_lie_between(partition, asked, program) or _at_least(partition, asked.usual) >= most:
+        least = _at_least(partition, asked.usual, self._multiplies)
+        if not self._may_lie_between(partition, asked, program) or least >= most:
             return None
         total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
         for spec in (*partition.before, partition.last):
@@ -183,6 +192,20 @@ class Parts:
         views = {**asked.views, **laid}
         return Asked(kind, asked.sizes, asked.usual, {n: views[n] for n in names if n in views})
 
+    def block(self, choice: Choice, asked: Asked, program: Program, held: Sequence[Any]) -> tuple[str, int] | None:
+        """The axis along which a call runs in blocks of rows, and the rows of one; None where it is one block.
+
+        Raises: TooLarge where what lies between parts is far larger than caches, and no axis can be cut.
+        """
+        partition = choice.partition
+        assert partition is not None
+        size = NESTED * _held(partition, asked.sizes, program.real)
+        plain = all(not isinstance(x, np.ndarray) or x.dtype == program.real for x in held)
+        reduced = {a for n in walk(*self.form.spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
+        every = [{*axes} for axes in (*self.form.spec.output_axes.values(), *partition.between.values())]
+        free = set.intersection(*every) - reduced if plain else set()
+        return block_of({a: asked.sizes[a] for a in self.form.spec.axes if a in free}, size)
+
     def ready(
         self, choice: Choice, asked: Asked, program: Program, bound: Bound, held: Sequence[Any], whole: Ready
     ) -> InParts:
@@ -207,11 +230,13 @@ class Parts:
         return InParts(steps, places, whole, Wrong(self.form.spec, partition, rescue), bound, choice)
 
 
-def _at_least(partition: Partition, sizes: Mapping[str, int]) -> int:
-    """Operations that parts take at least, known before any of them has a form: each term of their sums once."""
+def _at_least(partition: Partition, sizes: Mapping[str, int], multiplies: bool) -> float:
+    """Operations that parts take at least, known before any of them has a form: each term of their sums once, of
+    products of matrices in less time."""
     parts = (*partition.before, partition.last)
     sums = (n for spec in parts for n in walk(*spec.outputs.values()) if n.op == "reduce" and one_hot_of(n) is None)
-    terms = sum(prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}) for n in sums)
+    each = ((prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}), multiplies and contracts(n)) for n in sums)
+    terms = sum(count / FASTER if fast else count for count, fast in each)
     between = sum(prod(sizes[a] for a in axes) for axes in partition.between.values())
     return 2 * terms + KEPT * between + CALL * len(parts)
 

@@ -123,6 +123,10 @@ class Ready:
             made = [self._restore(x) for x in made]
         return made[0] if len(made) == 1 else dict(zip(self.wants, made, strict=True))
 
+    def restored(self, x: np.ndarray) -> Any:
+        """A result as the caller's library has it."""
+        return x if self._restore is None else self._restore(x)
+
     @property
     def last(self) -> tuple[Compiled, ...]:
         """What calls run, once there was one: those without `out`, or else those with the last kind of it."""

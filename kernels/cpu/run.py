@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,14 +13,16 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.kernels.cpu.build import functions
+from redalg.kernels.cpu.in_blocks import InBlocks, TooLarge, cut
 from redalg.kernels.cpu.kernel import RANGE
 from redalg.kernels.cpu.measure import fastest
+from redalg.kernels.cpu.multiplied import Multiplied, multiplied
 from redalg.kernels.cpu.plan import CpuDraft, Kind
 from redalg.kernels.cpu.ready import Ready, view_of
 from redalg.kernels.cpu.schedule import FAMILIES, Family
 from redalg.kernels.cpu.threads import threads
 from redalg.kernels.cpu.walk import Compiled, steps_of
-from redalg.kernels.cpu_partitioned import Asked, InParts, Parts, all_floats, asked_of
+from redalg.kernels.cpu_partitioned import Asked, Choice, InParts, Parts, all_floats, asked_of
 from redalg.kernels.cpu_programs import NAMES, cpu_program, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program
@@ -41,6 +44,9 @@ WHERE = "the call"
 LOG = logging.getLogger("redalg")
 CALLS = 256  # kinds of calls, shapes and strides included, that are remembered
 BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+
+
+Prepared = Ready | InParts | InBlocks | Multiplied  # what calls of a kind do
 
 
 class CpuRun(Shown):
@@ -89,8 +95,8 @@ class CpuRun(Shown):
         self._once, self._calls = Once(), Once(limit=CALLS)
         self._names = tuple(t.name for t in form.spec.tensors)
         self._aliased = any(t.array or t.dimensions for t in form.spec.tensors)
-        self._ready: dict[Hashable, tuple[Ready | InParts, tuple[int, ...]]] = {}
-        self._recent: Ready | InParts | None = None  # of whichever thread came last
+        self._ready: dict[Hashable, tuple[Prepared, tuple[int, ...]]] = {}
+        self._recent: Prepared | None = None  # of whichever thread came last
         self._built: Compiled | None = None  # for results in arrays of the caller's
         self._told: tuple[str, ...] = ()  # what was measured
 
@@ -121,25 +127,30 @@ class CpuRun(Shown):
 
     # --- once per kind of call ------------------------------------------------------------
 
-    def _remember(self, kind: Hashable, ready: Ready | InParts, copied: Sequence[int]) -> None:
+    def _remember(self, kind: Hashable, ready: Prepared, copied: Sequence[int]) -> None:
         """`copied`: the arrays that kernels read from copies."""
         if len(self._ready) >= CALLS:
             self._ready = {}
         self._ready[kind] = ready, tuple(copied)
 
-    def _prepared(self, arrays: Mapping[str, Any]) -> tuple[Ready | InParts, list[Any]]:
+    def _prepared(self, arrays: Mapping[str, Any]) -> tuple[Prepared, list[Any]]:
         """What such calls are prepared to do, and the arrays as kernels read them."""
         bound = bind(self.form.spec, arrays, where=WHERE)
         held = [_raw(arrays[name], bound.arrays[name]) for name in self._names]
         shapes = tuple((x.shape, steps_of(x)) for x in held if isinstance(x, np.ndarray))
         kind = _kind(bound, dict(zip(self._names, held, strict=True)))
         key = kind, tuple(bound.dtypes.items()), bound.origin, shapes
-        return cast("Ready | InParts", self._calls(key, lambda: self._made_ready(kind, bound, held))), held
+        return cast("Prepared", self._calls(key, lambda: self._made_ready(kind, bound, held))), held
+
+    @property
+    def _multiplies(self) -> bool:
+        """Whether products are multiplied by tiles: how many rows there are decides, and so would the bits of a row."""
+        return self._asked is None and not self.deterministic and not self.form.accuracy
 
     @cached_property
     def _parts(self) -> Parts:
         """The ways to run in parts: there are none where a schedule is asked for."""
-        return Parts(self.form, self._program_of, self._like, self._asked is None)
+        return Parts(self.form, self._program_of, self._like, self._asked is None, self._multiplies)
 
     def _like(self, form: Form) -> CpuRun:
         """A run of another form, compiled like this one."""
@@ -155,20 +166,50 @@ class CpuRun(Shown):
         held: Sequence[Any],
         wanted: Mapping[str, np.dtype] | None = None,
         asked: Asked | None = None,
-    ) -> Ready | InParts:
+    ) -> Prepared:
         """What calls of a kind are prepared to do, in parts or as one kernel. Of a part of a call: `wanted` dtypes of
         results, and what was asked for it when it was chosen."""
         program = self._program_of(kind)
         dtypes = wanted or self._once(("results", *bound.dtypes.items()), lambda: result_dtypes(self.form.spec, bound))
         _require_alike(program, dtypes)
         whole = self._as_one_kernel(kind, bound, held, dtypes, program)
+        if self._multiplies and all(whole.sizes.values()):
+            found = multiplied(self.form.spec, whole, program, dict(zip(self._names, held, strict=True)), dtypes)
+            if found is not None:
+                return found
         if not (self._parts.able and all(whole.sizes.values()) and all_floats(bound.dtypes)):
             return whole
         if asked is None:
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
+            choice = self._parts.choice(asked)
+            return whole if choice.partition is None else self._in_parts(choice, asked, program, bound, held, whole)
         choice = self._parts.choice(asked)
         return whole if choice.partition is None else self._parts.ready(choice, asked, program, bound, held, whole)
+
+    def _in_parts(
+        self, choice: Choice, asked: Asked, program: Program, bound: Bound, held: Sequence[Any], whole: Ready
+    ) -> Ready | InParts | InBlocks:
+        """What calls do that are in parts, in blocks of rows where that keeps in the caches what lies between them."""
+        try:
+            block = self._parts.block(choice, asked, program, held)
+        except TooLarge:
+            return whole
+        if block is None:
+            return self._parts.ready(choice, asked, program, bound, held, whole)
+        axis, dtypes = block[0], {n: dtype for n, (_, dtype) in whole.wants.items()}
+        along = [t.axes.index(axis) if axis in t.axes else None for t in self.form.spec.tensors]
+        into = {n: axes.index(axis) for n, axes in self.form.spec.output_axes.items()}
+
+        def made(rows: int) -> InParts:
+            own = [cut(x, d, 0, rows) for x, d in zip(held, along, strict=True)]
+            sizes = {**bound.sizes, axis: rows}
+            part = Bound(dict(zip(bound.arrays, own, strict=True)), sizes, bound.dtypes)
+            one = self._as_one_kernel(asked.kind, part, own, dtypes, program)
+            own_asked = replace(asked, sizes={**asked.sizes, axis: rows})
+            return self._parts.ready(choice, own_asked, program, part, own, one)
+
+        return InBlocks(whole, block, made, self._names, along, into)
 
     def _as_one_kernel(
         self, kind: Kind, bound: Bound, held: Sequence[Any], dtypes: Mapping[str, np.dtype], program: Program
@@ -239,14 +280,14 @@ class CpuRun(Shown):
         """How rows and threads met in the last call, in words."""
         if not self._last:
             return f"chosen by the first call; {threads()} threads"
-        told = self._recent.summary() if isinstance(self._recent, InParts) else self._last[0].schedule
+        told = self._recent.summary() if isinstance(self._recent, InParts | InBlocks) else self._last[0].schedule
         return f"{told}; {threads()} threads"
 
     def explain(self) -> str:
         """The form's explanation, and how this target runs it."""
         lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}", f"  schedule: {self.schedule}"]
         lines += ["  sums:     as pairs (accuracy='compensated')"] if self.form.accuracy else []
-        lines += [f"  {line}" for line in self._recent.lines()] if isinstance(self._recent, InParts) else []
+        lines += [f"  {line}" for line in self._recent.lines()] if isinstance(self._recent, InParts | InBlocks) else []
         lines += self._range()
         return "\n".join([*lines, *(f"  {line}" for line in self._told)]) + "\n"
 

@@ -10,6 +10,7 @@ not compute them again for every axis that they do not vary along.
   weights of a mean. Of products inside of elements alone, and of all.
 * Terms and factors of a result whose reductions have nothing in common: a difference of two averages by weights of
   their own.
+* The reductions of a result that vary along different axes: a sum of every row that a matrix is divided by.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ SUMMED = frozenset({"sum", "mean", "prod", "max", "min"})  # what gives floats w
 @dataclass(frozen=True)
 class Cut:
     """A spec's outputs, regrouped where parts want it, and the nodes in them that are written to memory; ``together``:
-    a number for those that one part computes with all others of the same number."""
+    a number for those that one part computes with all others of the same number; ``alone``: those that no map around
+    them goes along with."""
 
     outputs: Mapping[str, Node]
     nodes: frozenset[Node]
     together: Mapping[Node, int] = field(default_factory=dict)
+    alone: frozenset[Node] = frozenset()
 
 
 def cuts(outputs: Mapping[str, Node]) -> Iterator[Cut]:
@@ -53,17 +56,22 @@ def cuts(outputs: Mapping[str, Node]) -> Iterator[Cut]:
     roots = [*outputs.values()]
     for wanted in _products(roots):
         yield Cut(outputs, frozenset(outermost(wanted.__contains__, *roots)))
+    whole = frozenset(outermost(contracts, *roots))
+    yield Cut(outputs, whole, alone=whole)
     inner = _inner(roots)
     yield Cut(outputs, frozenset(outermost(inner.__contains__, *roots)))
     yield _operands(outputs, {m for n in walk(*roots) if n.op == "reduce" for m in walk(*n.args)})
     yield _operands(outputs, {*walk(*roots)})
     yield _apart(outputs)
+    yield _by_axes(outputs)
 
 
 def may_be_cut(outputs: Mapping[str, Node]) -> bool:
     """Whether a reduction in the outputs may be worth a part of its own: one of several, along axes of its own."""
     reductions = [n for n in walk(*outputs.values()) if n.op == "reduce"]
-    return len(reductions) > 1 and (any(map(contracts, reductions)) or bool(_inner([*outputs.values()])))
+    if len(reductions) < 2:
+        return False
+    return any(map(contracts, reductions)) or bool(_inner([*outputs.values()]) or _by_axes(outputs).nodes)
 
 
 # --- products --------------------------------------------------------------------------------------------------------
@@ -184,6 +192,17 @@ def _apart(outputs: Mapping[str, Node]) -> Cut:
 
     whole = {n: regrouped(x) for n, x in outputs.items()}
     return Cut(whole, frozenset(found), found)
+
+
+def _by_axes(outputs: Mapping[str, Node]) -> Cut:
+    """The reductions of results by themselves, those along the same axes together, where they vary along different
+    ones."""
+    folds = dict.fromkeys(outermost_reductions(*outputs.values()))
+    kinds = {(n.axes, n.attr.axes): number for number, n in enumerate(folds)}
+    if len({axes for axes, _ in kinds}) < 2 or any(n.attr.kind not in SUMMED or not n.axes for n in folds):
+        return Cut(outputs, frozenset())
+    found = frozenset(folds)
+    return Cut(outputs, found, {n: kinds[n.axes, n.attr.axes] for n in folds}, found)
 
 
 def _numbered(roots: Iterable[Node]) -> dict[Node, int]:

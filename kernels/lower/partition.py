@@ -73,8 +73,8 @@ def partitions(spec: Spec, lengths: Mapping[str, int], taken: Collection[str] = 
         return
     seen = set()
     for cut in cuts(spec.outputs):
-        if cut.nodes and cut.nodes not in seen:
-            seen.add(cut.nodes)
+        if cut.nodes and (cut.nodes, cut.alone) not in seen:
+            seen.add((cut.nodes, cut.alone))
             if (found := _Parts(spec, cut, lengths, taken).found()) is not None:
                 yield found
 
@@ -95,7 +95,7 @@ class _Parts:
     def __init__(self, spec: Spec, cut: Cut, lengths: Mapping[str, int], taken: Collection[str]) -> None:
         self.spec, self.outputs, self.nodes, self.lengths = spec, cut.outputs, cut.nodes, lengths
         self.together, self.taken = cut.together, taken
-        self.alone = frozenset[Node]()  # nodes that are written as they are
+        self.alone = cut.alone  # nodes that are written as they are
         self.carriers = set[Node]()  # what has such nodes in it
         for n in walk(*cut.outputs.values()):
             if n in cut.nodes or not self.carriers.isdisjoint(n.args):

@@ -1,0 +1,198 @@
+"""Calls that are a product of two matrices, by tiles of sums (`redalg.kernels.cpu.product`) instead of rows one by one.
+
+`factors_of` says whether a spec is one: Σ_k of two tensors and numbers, with an axis of its own for rows and for
+columns, and any that all three arrays have. `multiplied` prepares its calls. Where a result is infinite or NaN, the
+kernel of rows computes the call anew: it looks into rows that leave the range of their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from redalg.graph.node import factors
+from redalg.kernels.cpu.product import Product, Shape, text_of, tile_of
+from redalg.kernels.cpu.ready import WHERE, Ready
+from redalg.kernels.cpu.walk import address_of, steps_of
+from redalg.numeric.out import by_output
+
+if TYPE_CHECKING:
+    from redalg.language.spec import Spec
+
+Axes = tuple[str, ...]
+LEAST, WORK = 8, 1 << 17  # rows, columns and terms; multiplications: of fewer, packing and calling take the time
+FEW = 32  # rows, where panels are packed across lines of memory
+FASTER = 4  # times the operations of a kernel of rows, in the same time
+KINDS = (np.dtype("float32"), np.dtype("float64"))
+
+
+class Factors(NamedTuple):
+    """The tensors that are multiplied, the one along rows first, axes by their roles, and a factor of all sums."""
+
+    names: tuple[str, str]
+    axes: tuple[Axes, Axes]
+    terms: Axes
+    batch: Axes
+    rows: Axes
+    columns: Axes
+    factor: float
+
+
+def factors_of(spec: Spec) -> Factors | None:
+    """What a spec multiplies, if that is all it does.
+
+    >>> import redalg as ra
+    >>> found = factors_of(ra.parse("return y = sum[k](a[b,i,k]*w[b,k,j])/8"))
+    >>> found.names, found.batch, found.rows, found.columns, found.factor
+    (('a', 'w'), ('b',), ('i',), ('j',), 0.125)
+    >>> factors_of(ra.parse("return y = sum[k](a[i,k]*w[k])")) is None
+    True
+    """
+    if len(spec.outputs) != 1 or spec.empty or any(t.dimensions for t in spec.tensors):
+        return None
+    ((name, node),) = spec.outputs.items()
+    parts = node.args if node.op == "mul" else (node,)
+    folds = [p for p in parts if p.op == "reduce" and p.attr.kind == "sum"]
+    if len(folds) != 1 or any(p.op != "const" for p in parts if p not in folds):
+        return None
+    inside = factors(folds[0])
+    tensors = [f for f in inside if f.op == "tensor"]
+    numbers = [p.attr for p in (*parts, *inside) if p.op == "const"]
+    if len(tensors) != 2 or len(tensors) + sum(f.op == "const" for f in inside) != len(inside):
+        return None
+    order, terms = spec.output_axes[name], folds[0].attr.axes
+    right = next((t for t in tensors if order and order[-1] in t.axes), tensors[0])
+    left = next(t for t in tensors if t is not right)
+    own = {t: frozenset(t.axes) for t in tensors}
+    if not all(len(t.attr.axes) == len(own[t]) and own[t].issuperset(terms) for t in tensors):
+        return None
+    batch = tuple(a for a in order if a in own[left] and a in own[right])
+    rows, columns = (tuple(a for a in order if a in own[t] and a not in batch) for t in (left, right))
+    if not rows or not columns or {*order} | {*terms} != own[left] | own[right]:
+        return None
+    names = left.attr.name, right.attr.name
+    inner = tuple(a for a in left.attr.axes if a in terms)
+    return Factors(names, (left.attr.axes, right.attr.axes), inner, batch, rows, columns, float(prod(numbers)))
+
+
+def shape_of(found: Factors, sizes: Mapping[str, int], strides: Sequence[Mapping[str, int]]) -> Shape | None:
+    """The lengths and strides of a product, axes that lie one behind the other as one; `strides`: by axis, of the
+    tensors and the result. None where axes do not lie so, or it is too small."""
+    roles = []
+    for axes, arrays in (
+        (found.batch, strides),
+        (found.rows, (strides[0], strides[2])),
+        (found.columns, (strides[1], strides[2])),
+        (found.terms, strides[:2]),
+    ):
+        role = _as_one(axes, sizes, arrays)
+        if role is None:
+            return None
+        roles.append(role)
+    (batches, by_batch), (rows, by_row), (columns, by_column), (terms, by_term) = roles
+    few = FEW if by_term[1] == 1 else LEAST
+    if min(columns, terms) < LEAST or rows < few or batches * rows * columns * terms < WORK:
+        return None
+    a, b = (by_batch[0], by_row[0], by_term[0]), (by_batch[1], by_column[0], by_term[1])
+    return Shape(batches, rows, columns, terms, a, b, (by_batch[2], by_row[1], by_column[1]))
+
+
+def _as_one(
+    axes: Axes, sizes: Mapping[str, int], arrays: Sequence[Mapping[str, int]]
+) -> tuple[int, tuple[int, ...]] | None:
+    """The length of axes that are one, and its stride in every array."""
+    long = [a for a in axes if sizes[a] != 1]
+    for steps in arrays:
+        if any(steps[x] != sizes[y] * steps[y] for x, y in zip(long, long[1:], strict=False)):
+            return None
+    return prod(sizes[a] for a in axes), tuple(steps[long[-1]] if long else 0 for steps in arrays)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is said of a product that ran: as `redalg.kernels.cpu.walk.Compiled` says it of a kernel."""
+
+    program: Any
+    schedule: str
+    module: Any
+
+
+class Text(NamedTuple):
+    source: str
+
+
+def multiplied(
+    spec: Spec, whole: Ready, program: Any, held: Mapping[str, Any], dtypes: Mapping[str, Any]
+) -> Multiplied | None:
+    """Calls with arrays like these, if they are a product. `whole`: the same by a kernel of rows; `dtypes` are
+    those of results."""
+    found = factors_of(spec)
+    if found is None:
+        return None
+    arrays = [held[n] for n in found.names]
+    ((name, dtype),) = dtypes.items()
+    dtype = np.dtype(dtype)
+    if dtype not in KINDS or any(not isinstance(x, np.ndarray) or x.dtype != dtype for x in arrays):
+        return None
+    order, lengths = spec.output_axes[name], whole.wants[name][0]
+    result = dict(zip(order, (prod(lengths[d + 1 :]) for d in range(len(order))), strict=True))
+    steps = [dict(zip(axes, steps_of(x), strict=True)) for axes, x in zip(found.axes, arrays, strict=True)]
+    shape = shape_of(found, whole.sizes, (*steps, result))
+    if shape is None:
+        return None
+    places = [list(held).index(n) for n in found.names]
+    return Multiplied(whole, Product(shape, dtype, found.factor), program, name, (places[0], places[1]))
+
+
+class Multiplied:
+    """What calls of one kind do that are a product, as `redalg.kernels.cpu.ready.Ready` is for kernels of rows."""
+
+    def __init__(self, whole: Ready, product: Product, program: Any, name: str, places: tuple[int, int]) -> None:
+        self._whole, self._product, self._places, self._name = whole, product, places, name
+        self.wants, self.sizes = whole.wants, whole.sizes
+        tile, dtype = tile_of(product.dtype.itemsize), product.dtype
+        told = f"a product of matrices by tiles of {tile.rows} by {tile.columns} sums in registers, panels packed"
+        self.last = (Shown(program, told, Text(f"; {name}: {told}, {dtype}\n{text_of(dtype.itemsize)}")),)
+
+    def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
+        """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
+        targets = self._whole.received(out) if out is not None else None
+        shape, dtype = self.wants[self._name]
+        made = np.empty(shape, dtype)
+        left, right = (given[at] for at in self._places)
+        self._product(address_of(left), address_of(right), address_of(made))
+        if not (isfinite(np.vdot(made, made)) or np.isfinite(made).all()):
+            return self._whole(given, arrays, out)
+        if targets is None:
+            return self._whole.restored(made)
+        targets[self._name][...] = made
+        return by_output(out, [self._name], WHERE)[self._name]
+
+    def received(self, out: Any) -> Mapping[str, np.ndarray]:
+        """The arrays of `out`."""
+        return self._whole.received(out)
+
+    def tell_marks(self) -> None:
+        """Leave rows that leave the range to what these calls are the last part of."""
+        self._whole.tell_marks()
+
+    def lie_contiguous(self) -> None:
+        """Leave results in row-major order, as they are."""
+        self._whole.lie_contiguous()
+
+    @property
+    def rescued(self) -> int:
+        """Rows that left the range of the reals and were computed in wider numbers, of all calls so far."""
+        return self._whole.rescued
+
+
+def may_multiply(spec: Spec, dtypes: Iterator[str] | Sequence[str]) -> bool:
+    """Whether calls of a spec are such products, once they are large enough."""
+    return {*dtypes} in ({"float32"}, {"float64"}) and factors_of(spec) is not None
+
+
+__all__ = ["FASTER", "Multiplied", "may_multiply", "multiplied"]

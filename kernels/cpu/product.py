@@ -1,0 +1,344 @@
+"""Products of matrices on the CPU: C[i,j] = c·Σ_k A[i,k]·B[j,k], with tiles of sums in registers.
+
+The layers around the inner loop are those of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication,
+2008): B is packed in panels of as many columns as a tile has, so that its vectors are read one after the other; a block
+of rows and terms of A stays in the second-level cache while a panel's terms are in the first. Sums are kept in the
+type of the operands; every one adds its terms in their order, by fused multiplications and additions, so that it does
+not depend on where it lies in a tile, on blocks, or on threads.
+
+Two functions in LLVM's language, compiled for this processor (`redalg.kernels.cpu.build.loaded_text`): one packs
+panels `low` to `high`, the other multiplies units `low` to `high`, each a block of rows by some panels.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+
+from redalg.kernels.code.processor import processor
+from redalg.kernels.cpu import pool
+from redalg.kernels.cpu.build import loaded_text
+from redalg.kernels.cpu.threads import share, threads
+
+WORDS = (
+    "a b p c a_batch a_row a_term b_batch b_column b_term c_batch c_row c_column "
+    "rows columns terms panels row_blocks chunks chunk factor"
+).split()
+TERMS = 384  # of a panel that are multiplied at a time: with a tile's columns they fill the first-level cache
+TURNED = 64  # terms of a panel that are packed at a time, where they are neighbours in memory and columns are not
+TILES = 8  # of rows in a block
+UNITS = 4  # for a thread, where there is enough to share
+SHARE = 1 << 21  # multiplications that are worth waking a thread
+I64, I32, I8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+
+
+class Tile(NamedTuple):
+    """Rows of a tile, vectors beside each other in it, numbers in a vector."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+@lru_cache(maxsize=2)
+def tile_of(itemsize: int) -> Tile:
+    """As many sums as there are registers beside those for a row of B and a number of A."""
+    features = {word for word in processor().features.split(",") if word.startswith("+")}
+    if "+avx512f" in features:
+        return Tile(12, 2, 64 // itemsize)
+    return Tile(6, 2, (32 if "+avx2" in features else 16) // itemsize)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Lengths, and strides in elements: of A along batches, rows and terms, of B along batches, columns and terms, of C
+    along batches, rows and columns."""
+
+    batches: int
+    rows: int
+    columns: int
+    terms: int
+    a: tuple[int, int, int]
+    b: tuple[int, int, int]
+    c: tuple[int, int, int]
+
+
+class Product:
+    """A product of one shape."""
+
+    def __init__(self, shape: Shape, dtype: np.dtype, factor: float = 1.0) -> None:
+        self.shape, self.dtype, tile = shape, dtype, tile_of(dtype.itemsize)
+        self._pack, self._multiply = _functions(dtype.itemsize)
+        self.panels = -(-shape.columns // tile.columns)
+        self.row_blocks = -(-shape.rows // (tile.rows * TILES))
+        work = shape.batches * shape.rows * shape.columns * shape.terms
+        self._workers = max(1, min(work // SHARE, 1 << 16))
+        wanted = -(-UNITS * 64 // (shape.batches * self.row_blocks))  # whatever threads there are: units are the same
+        self.chunk = max(1, -(-self.panels // min(wanted, self.panels)))
+        self.chunks = -(-self.panels // self.chunk)
+        words = (*shape.a, *shape.b, *shape.c, shape.rows, shape.columns, shape.terms)
+        counts = (self.panels, self.row_blocks, self.chunks, self.chunk)
+        bits = struct.unpack("<q", struct.pack("<d", factor))
+        self._tail = struct.pack(f"<{len(WORDS) - 4}q", *words, *counts, *bits)
+        self._packed = shape.batches * self.panels * tile.columns * shape.terms
+
+    def __call__(self, a: int, b: int, c: int) -> None:
+        """Multiply what lies at these addresses."""
+        held = np.empty(self._packed + 64 // self.dtype.itemsize, self.dtype)
+        at = -(-held.ctypes.data // 64) * 64
+        table = struct.pack("<4q", a, b, at, c) + self._tail
+        self._run(self._pack, table, self.shape.batches * self.panels)
+        self._run(self._multiply, table, self.shape.batches * self.row_blocks * self.chunks)
+
+    def _run(self, function: _Function, table: bytes, total: int) -> None:
+        there = threads() if self._workers > 1 else 1
+        workers = min(there, self._workers, total)
+        if workers <= 1:
+            function.call(table, 0, total)
+        elif pool.available():
+            pool.pool_of(there).share(function.job, table, total, workers)
+        else:
+            share(total, workers, lambda low, high: function.call(table, low, high))
+
+
+class _Function:
+    def __init__(self, address: int) -> None:
+        from redalg.kernels.cpu.build import _SHAPE
+
+        self.call, self.job = _SHAPE(address), pool.Job([(address, 1)], False)
+
+
+@lru_cache(maxsize=2)
+def _functions(itemsize: int) -> tuple[_Function, _Function]:
+    names = tuple(f"redalg_{word}_{8 * itemsize}" for word in ("pack", "multiply"))
+    found = loaded_text(text_of(itemsize), names)
+    return _Function(found[names[0]]), _Function(found[names[1]])
+
+
+# --- in LLVM's language ----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def text_of(itemsize: int) -> str:
+    """Both functions, for numbers of so many bytes."""
+    module = ir.Module(name="product")
+    for word, body in (("pack", _Pack), ("multiply", _Multiply)):
+        kind = ir.FunctionType(I32, (I8.as_pointer(), I64, I64))
+        function = ir.Function(module, kind, f"redalg_{word}_{8 * itemsize}")
+        body(function, tile_of(itemsize), itemsize).whole()
+    text = str(module)
+    return "\n".join(line for line in text.splitlines() if not line.startswith("target "))
+
+
+class _Printer:
+    """What both functions are printed by: their words, and loops."""
+
+    def __init__(self, function: Any, tile: Tile, itemsize: int) -> None:
+        self.function, self.tile = function, tile
+        self.real = ir.FloatType() if itemsize == 4 else ir.DoubleType()
+        self.vector = ir.VectorType(self.real, tile.lanes)
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        table = self.b.bitcast(function.args[0], I64.as_pointer())
+        self.w = {name: self.b.load(self.b.gep(table, [I64(i)])) for i, name in enumerate(WORDS)}
+
+    def whole(self) -> None:
+        with _loop(self.b, self.function.args[1], self.function.args[2]) as unit:
+            self.unit(unit)
+        self.b.ret(I32(0))
+
+    def unit(self, unit: Any) -> None:
+        raise NotImplementedError
+
+    def array(self, name: str) -> Any:
+        return self.b.inttoptr(self.w[name], self.real.as_pointer())
+
+    def at(self, pointer: Any, *terms: tuple[Any, Any] | Any) -> Any:
+        """The address of an element: products of indices and strides, added."""
+        total: Any = None
+        for t in terms:
+            value = self.b.mul(*t) if isinstance(t, tuple) else t
+            total = value if total is None else self.b.add(total, value)
+        return self.b.gep(pointer, [total])
+
+    def least(self, x: Any, y: Any) -> Any:
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def vectors(self, pointer: Any) -> Any:
+        return self.b.bitcast(pointer, self.vector.as_pointer())
+
+
+class _Pack(_Printer):
+    """A panel of B: its columns side by side for every term, zeros behind the last one."""
+
+    def unit(self, unit: Any) -> None:
+        b, w, columns = self.b, self.w, I64(self.tile.columns)
+        batch, panel = b.sdiv(unit, w["panels"]), b.srem(unit, w["panels"])
+        source = self.at(self.array("b"), (batch, w["b_batch"]))
+        target = self.at(self.array("p"), (b.mul(unit, w["terms"]), columns))
+        first = b.mul(panel, columns)
+        lying = b.icmp_signed("==", w["b_term"], I64(1))
+        with b.if_else(lying) as (along, across):
+            with along, _loop(b, I64(0), w["terms"], TURNED) as begin:
+                end = self.least(b.add(begin, I64(TURNED)), w["terms"])
+                with _loop(b, I64(0), columns) as j, _loop(b, begin, end) as k:
+                    self._one(source, target, first, j, k)
+            with across, _loop(b, I64(0), w["terms"]) as k, _loop(b, I64(0), columns) as j:
+                self._one(source, target, first, j, k)
+
+    def _one(self, source: Any, target: Any, first: Any, j: Any, k: Any) -> None:
+        b, w = self.b, self.w
+        column = b.add(first, j)
+        there = b.icmp_signed("<", column, w["columns"])
+        found = b.load(self.at(source, (b.select(there, column, first), w["b_column"]), (k, w["b_term"])))
+        b.store(b.select(there, found, self.real(0.0)), self.at(target, (k, I64(self.tile.columns)), j))
+
+
+class _Multiply(_Printer):
+    """A block of rows by a chunk of panels."""
+
+    def __init__(self, function: Any, tile: Tile, itemsize: int) -> None:
+        super().__init__(function, tile, itemsize)
+        self.held = self.b.alloca(self.vector, tile.rows * tile.vectors)  # a tile on its way from or to C
+        self.held.align = 64
+        word = f"llvm.fma.v{tile.lanes}f{8 * itemsize}"
+        kind = ir.FunctionType(self.vector, (self.vector,) * 3)
+        self.fma = ir.Function(function.module, kind, word)
+
+    def unit(self, unit: Any) -> None:
+        b, w, tile = self.b, self.w, self.tile
+        chunk, rest = b.srem(unit, w["chunks"]), b.sdiv(unit, w["chunks"])
+        block, batch = b.srem(rest, w["row_blocks"]), b.sdiv(rest, w["row_blocks"])
+        first = b.mul(block, I64(tile.rows * TILES))
+        last = self.least(b.add(first, I64(tile.rows * TILES)), w["rows"])
+        low = b.mul(chunk, w["chunk"])
+        high = self.least(b.add(low, w["chunk"]), w["panels"])
+        a = self.at(self.array("a"), (batch, w["a_batch"]))
+        c = self.at(self.array("c"), (batch, w["c_batch"]))
+        with _loop(b, I64(0), w["terms"], TERMS) as k, _loop(b, low, high) as panel:
+            count = self.least(I64(TERMS), b.sub(w["terms"], k))
+            place = b.add(b.mul(b.add(b.mul(batch, w["panels"]), panel), w["terms"]), k)
+            p = self.at(self.array("p"), (place, I64(tile.columns)))
+            with _loop(b, first, last, tile.rows) as row:
+                self._tile(a, c, p, row, b.mul(panel, I64(tile.columns)), k, count)
+
+    def _tile(self, a: Any, c: Any, p: Any, row: Any, column: Any, k: Any, count: Any) -> None:
+        b, w, tile = self.b, self.w, self.tile
+        live = self.least(b.sub(w["rows"], row), I64(tile.rows))
+        own = self.least(b.sub(w["columns"], column), I64(tile.columns))
+        corner = self.at(c, (row, w["c_row"]), (column, w["c_column"]))
+        lying = b.and_(b.icmp_signed("==", w["c_column"], I64(1)), b.icmp_signed("==", own, I64(tile.columns)))
+        zero = ir.Constant(self.vector, None)
+        with b.if_else(b.icmp_signed("==", k, I64(0))) as (begun, on):
+            with begun, _loop(b, I64(0), I64(tile.rows * tile.vectors)) as i:
+                b.store(zero, b.gep(self.held, [i]))
+            with on:
+                self._moved(corner, live, own, lying, False)
+        self._summed(a, p, row, k, count)
+        ended = b.icmp_signed("==", b.add(k, count), w["terms"])
+        with b.if_then(ended):
+            factor = b.bitcast(w["factor"], ir.DoubleType())
+            factor = b.fptrunc(factor, self.real) if self.real != ir.DoubleType() else factor
+            scale = self._spread(factor)
+            with _loop(b, I64(0), I64(tile.rows * tile.vectors)) as i:
+                cell = b.gep(self.held, [i])
+                b.store(b.fmul(b.load(cell), scale), cell)
+        self._moved(corner, live, own, lying, True)
+
+    def _spread(self, x: Any) -> Any:
+        one = self.b.insert_element(ir.Constant(self.vector, ir.Undefined), x, I32(0))
+        mask = ir.Constant(ir.VectorType(I32, self.tile.lanes), None)
+        return self.b.shuffle_vector(one, ir.Constant(self.vector, ir.Undefined), mask)
+
+    def _moved(self, corner: Any, live: Any, own: Any, lying: Any, out: bool) -> None:
+        """The tile to C, or what C has of it from there: by vectors where columns are neighbours, else one by one."""
+        b, w, tile = self.b, self.w, self.tile
+        cells = b.bitcast(self.held, self.real.as_pointer())
+        with _loop(b, I64(0), live) as r, b.if_else(lying) as (whole, single):
+            with whole:
+                for v in range(tile.vectors):
+                    there = self.vectors(b.gep(self.at(corner, (r, w["c_row"])), [I64(v * tile.lanes)]))
+                    here = b.gep(self.held, [b.add(b.mul(r, I64(tile.vectors)), I64(v))])
+                    source, target = (here, there) if out else (there, here)
+                    b.store(b.load(source, align=self.align(out)), target, align=self.align(not out))
+            with single, _loop(b, I64(0), own) as j:
+                there = self.at(corner, (r, w["c_row"]), (j, w["c_column"]))
+                here = self.at(cells, (r, I64(tile.columns)), j)
+                source, target = (here, there) if out else (there, here)
+                b.store(b.load(source), target)
+
+    def align(self, own: bool) -> int:
+        return 64 if own else 4 if self.real == ir.FloatType() else 8
+
+    def _summed(self, a: Any, p: Any, row: Any, k: Any, count: Any) -> None:
+        """The inner loop: a number of every row times a line of the panel, for `count` terms."""
+        b, w, tile = self.b, self.w, self.tile
+        limit = b.sub(w["rows"], I64(1))
+        lines = []
+        for r in range(tile.rows):
+            mine = self.least(b.add(row, I64(r)), limit)  # rows behind the last one repeat it, and are not kept
+            lines.append(self.at(a, (mine, w["a_row"]), (k, w["a_term"])))
+        cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        begun = [b.load(b.gep(self.held, [I64(r * tile.vectors + v)]), align=64) for r, v in cells]
+        before = b.block
+        body, after = self.function.append_basic_block("terms"), self.function.append_basic_block("summed")
+        b.branch(body)
+        b.position_at_end(body)
+        turn = b.phi(I64)
+        turn.add_incoming(I64(0), before)
+        sums = []
+        for x in begun:
+            phi = b.phi(self.vector)
+            phi.add_incoming(x, before)
+            sums.append(phi)
+        line = b.mul(turn, I64(tile.columns))
+        right = [
+            b.load(self.vectors(b.gep(p, [b.add(line, I64(v * tile.lanes))])), align=16) for v in range(tile.vectors)
+        ]
+        step = b.mul(turn, w["a_term"])
+        made = []
+        for r in range(tile.rows):
+            left = self._spread(b.load(b.gep(lines[r], [step])))
+            made += [b.call(self.fma, (left, right[v], sums[r * tile.vectors + v])) for v in range(tile.vectors)]
+        following = b.add(turn, I64(1))
+        turn.add_incoming(following, body)
+        for phi, x in zip(sums, made, strict=True):
+            phi.add_incoming(x, body)
+        b.cbranch(b.icmp_signed("<", following, count), body, after)
+        b.position_at_end(after)
+        for (r, v), x in zip(cells, made, strict=True):
+            b.store(x, b.gep(self.held, [I64(r * tile.vectors + v)]), align=64)
+
+
+class _loop:
+    """``for i in range(start, stop, step)`` around what is printed inside."""
+
+    def __init__(self, b: Any, start: Any, stop: Any, step: int = 1) -> None:
+        self.b, self.start, self.stop, self.step = b, start, stop, step
+
+    def __enter__(self) -> Any:
+        b, function = self.b, self.b.function
+        self.head, body = function.append_basic_block("head"), function.append_basic_block("body")
+        self.end = function.append_basic_block("end")
+        before = b.block
+        b.branch(self.head)
+        b.position_at_end(self.head)
+        self.index = b.phi(I64)
+        self.index.add_incoming(self.start, before)
+        b.cbranch(b.icmp_signed("<", self.index, self.stop), body, self.end)
+        b.position_at_end(body)
+        return self.index
+
+    def __exit__(self, *why: object) -> None:
+        b = self.b
+        self.index.add_incoming(b.add(self.index, I64(self.step)), b.block)
+        b.branch(self.head)
+        b.position_at_end(self.end)
