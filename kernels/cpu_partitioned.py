@@ -50,6 +50,8 @@ USUAL = 64  # elements of an axis that no reduction runs along, as far as this c
 LESS = 0.8  # of the operations of one kernel: parts take at most so many
 CALL = 20_000  # operations that a call of a kernel takes as long as
 NESTED = 2  # times what lies between parts, with what lies between parts of these
+LARGE, MOST_KEPT = 1 << 18, 64 << 20  # bytes of an array between parts that is kept for the next call, and of all
+MOST_TRIED = 48  # ways to part a call, and its parts
 KEPT = 8  # operations that writing a float32 between parts, and reading it, takes as long as
 MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
 
@@ -77,6 +79,17 @@ class Choice:
     operations: float
     whole: float
     partition: Partition | None = None
+
+
+@dataclass
+class Tried:
+    """How many ways were looked into for a call, those of its parts among them."""
+
+    count: int = 0
+
+    @property
+    def enough(self) -> bool:
+        return self.count >= MOST_TRIED
 
 
 def asked_of(spec: Spec, kind: Kind, sizes: Mapping[str, int], views: Mapping[str, View]) -> Asked:
@@ -111,13 +124,19 @@ class Parts:
     """The parts of calls of a form. `run`: a run of another form, that is compiled like this one.
 
     `able`: whether there may be any. Specs with one sum inside another do, unless sums are held as pairs. `multiplies`:
-    whether products are multiplied by tiles.
+    whether products are multiplied by tiles; `tried`: ways that were looked into, for all parts of a call.
     """
 
     def __init__(
-        self, form: Form, program: Callable[[Kind], Program], run: Callable[[Form], Any], able: bool, multiplies: bool
+        self,
+        form: Form,
+        program: Callable[[Kind], Program],
+        run: Callable[[Form], Any],
+        able: bool,
+        multiplies: bool,
+        tried: Tried,
     ) -> None:
-        self.form, self._program, self._run, self._multiplies = form, program, run, multiplies
+        self.form, self._program, self._run, self._multiplies, self._tried = form, program, run, multiplies, tried
         self.able = able and form.accuracy != COMPENSATED and _has_parts(form.spec)
         self._once = Once()
 
@@ -136,7 +155,8 @@ class Parts:
         if self._multiplies and may_multiply(self.form.spec, [str(d) for _, d in asked.kind.dtypes]):
             whole /= FASTER
         best, most = Choice(whole, whole), LESS * whole
-        for partition in partitions(self.form.spec, asked.sizes) if self.able else ():
+        ways = list(partitions(self.form.spec, asked.sizes)) if self.able else []
+        for partition in sorted(ways, key=lambda p: _at_least(p, asked.usual, self._multiplies)):
             try:
                 found = self._operations(partition, asked, program, most)
             except BrokenPass:
@@ -151,8 +171,9 @@ class Parts:
         """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does, and
         where they are as many as `most` at least."""
         least = _at_least(partition, asked.usual, self._multiplies)
-        if not self._may_lie_between(partition, asked, program) or least >= most:
+        if not self._may_lie_between(partition, asked, program) or least >= most or self._tried.enough:
             return None
+        self._tried.count += 1
         total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
         for spec in (*partition.before, partition.last):
             run = self.run_of(spec)
@@ -333,6 +354,11 @@ class InParts:
         self._whole, self._wrong = whole, wrong
         self._places, self._names = places, tuple(whole.wants)
         self._between = tuple(wrong.between)
+        lengths = {n: [whole.sizes[a] for a in axes] for n, axes in wrong.between.items()}
+        large = {places[n]: shape for n, shape in lengths.items() if LARGE <= prod(shape) * STORAGE[wrong.real]}
+        few = sum(map(prod, large.values())) * STORAGE[wrong.real] <= MOST_KEPT
+        self._large = large if few else {}
+        self._idle: list[dict[Any, np.ndarray]] = []  # appending to a list, and taking from it, is atomic
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
         last.ready.tell_marks()
 
@@ -364,8 +390,9 @@ class InParts:
         """The outputs by name, those of the last part in `targets`."""
         held: list[Any] = [*given, *self._between]
         found: dict[str, Any] = {}
+        room = self._room()
         for ready, takes, places, gives in self._before:
-            made = ready([held[at] for at in takes], Seen(places, held), None)
+            made = ready([held[at] for at in takes], Seen(places, held), room.get(gives))
             if isinstance(gives, int):
                 held[gives] = made
             else:
@@ -380,7 +407,16 @@ class InParts:
             found[names[0]] = made
         if seen.marked or not self._are_finite(held[len(given) :], found):
             self._correct(seen, given, arrays, found)
+        self._idle.append(room)  # of a call that raised it is lost
         return found
+
+    def _room(self) -> dict[Any, np.ndarray]:
+        """Large arrays between parts, by place, that no other call uses now: new pages of memory cost as much as
+        writing them."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return {place: np.empty(shape, self._wrong.real) for place, shape in self._large.items()}
 
     def _keep(self, made: Any, names: tuple[str, ...], held: list[Any], found: dict[str, Any]) -> None:
         """What a part gave that has several outputs, or one of the whole call."""

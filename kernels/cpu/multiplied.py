@@ -18,7 +18,7 @@ from redalg.graph.node import factors
 from redalg.kernels.cpu.product import Product, Shape, text_of, tile_of
 from redalg.kernels.cpu.ready import WHERE, Ready
 from redalg.kernels.cpu.walk import address_of, steps_of
-from redalg.numeric.out import by_output
+from redalg.numeric.out import by_output, shared
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -162,14 +162,17 @@ class Multiplied:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
         targets = self._whole.received(out) if out is not None else None
         shape, dtype = self.wants[self._name]
-        made = np.empty(shape, dtype)
         left, right = (given[at] for at in self._places)
+        target = targets[self._name] if targets is not None else None
+        apart = target is not None and target.flags.c_contiguous and not (shared(left, target) or shared(right, target))
+        made = target if apart else np.empty(shape, dtype)
         self._product(address_of(left), address_of(right), address_of(made))
         if not (isfinite(np.vdot(made, made)) or np.isfinite(made).all()):
             return self._whole(given, arrays, out)
-        if targets is None:
+        if target is None:
             return self._whole.restored(made)
-        targets[self._name][...] = made
+        if made is not target:
+            target[...] = made
         return by_output(out, [self._name], WHERE)[self._name]
 
     def received(self, out: Any) -> Mapping[str, np.ndarray]:

@@ -22,7 +22,7 @@ from redalg.kernels.cpu.ready import Ready, view_of
 from redalg.kernels.cpu.schedule import FAMILIES, Family
 from redalg.kernels.cpu.threads import threads
 from redalg.kernels.cpu.walk import Compiled, steps_of
-from redalg.kernels.cpu_partitioned import Asked, Choice, InParts, Parts, all_floats, asked_of
+from redalg.kernels.cpu_partitioned import Asked, Choice, InParts, Parts, Tried, all_floats, asked_of
 from redalg.kernels.cpu_programs import NAMES, cpu_program, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program
@@ -99,6 +99,7 @@ class CpuRun(Shown):
         self._recent: Prepared | None = None  # of whichever thread came last
         self._built: Compiled | None = None  # for results in arrays of the caller's
         self._told: tuple[str, ...] = ()  # what was measured
+        self._tried = Tried()
 
     def __reduce__(self) -> Any:
         return CpuRun, (self.form, self._asked, self.deterministic, self.dump_after)
@@ -150,11 +151,13 @@ class CpuRun(Shown):
     @cached_property
     def _parts(self) -> Parts:
         """The ways to run in parts: there are none where a schedule is asked for."""
-        return Parts(self.form, self._program_of, self._like, self._asked is None, self._multiplies)
+        return Parts(self.form, self._program_of, self._like, self._asked is None, self._multiplies, self._tried)
 
     def _like(self, form: Form) -> CpuRun:
-        """A run of another form, compiled like this one."""
-        return CpuRun(form, None, self.deterministic, self.dump_after)
+        """A run of another form, compiled like this one, for a part of a call."""
+        made = CpuRun(form, None, self.deterministic, self.dump_after)
+        made._tried = self._tried
+        return made
 
     def _program_of(self, kind: Kind) -> Program:
         return cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
@@ -182,6 +185,7 @@ class CpuRun(Shown):
         if asked is None:
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
+            self._tried.count = 0
             choice = self._parts.choice(asked)
             return whole if choice.partition is None else self._in_parts(choice, asked, program, bound, held, whole)
         choice = self._parts.choice(asked)
