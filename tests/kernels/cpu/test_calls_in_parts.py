@@ -102,12 +102,9 @@ def test_what_lies_between_parts_is_not_rounded_to_16_bits(name: str, dtype: str
 def test_parts_take_far_fewer_operations(name: str) -> None:
     arrays, made = arrays_of(CASES[name].spec, USUAL, 1, "float32"), form(name).compile("cpu")
     agree(name, by_name(CASES[name].spec, made(**arrays)), arrays, UNIT["float32"])
-    if name == "low rank, along r":  # one kernel computes every product once
-        assert not is_parted(made)
-        return
     told = next(line for line in made.explain().splitlines() if "operations:" in line)
     operations, whole = (float(word.rstrip(",")) for word in told.split() if word[0].isdigit())
-    assert operations < (0.8 if name == "chain" else 0.2) * whole
+    assert operations < (0.8 if name in ("chain", "low rank, along r") else 0.2) * whole
 
 
 def test_parts_of_parts() -> None:
@@ -156,8 +153,8 @@ def test_arrays_of_other_libraries_and_strides() -> None:
 
 
 def test_a_row_alone_has_the_bits_that_it_has_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("chain", "low rank", "projected", "router"):
-        spec, made = CASES[name].spec, form(name).compile("cpu")
+    for name in ("chain", "low rank", "projected", "router"):  # how many rows there are decides for tiles of sums
+        spec, made = CASES[name].spec, form(name).compile("cpu", deterministic=True)
         arrays, row = arrays_of(spec, USUAL, 6, "float32"), "i" if name == "projected" else "m"
         whole = made(**arrays)
         alone = dict(arrays)
