@@ -22,9 +22,9 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.contractions import above_reductions, contracts
 from redalg.graph.node import leaves, outermost_reductions, walk
-from redalg.kernels.cpu.in_blocks import block_of
-from redalg.kernels.cpu.multiplied import FASTER, may_multiply
 from redalg.kernels.cpu.plan import Kind
+from redalg.kernels.cpu.products.blocks import block_of
+from redalg.kernels.cpu.products.calls import FASTER, may_multiply
 from redalg.kernels.cpu.ready import Ready
 from redalg.kernels.cpu.rescue import Rescue
 from redalg.kernels.cpu.walk import Compiled
@@ -124,7 +124,8 @@ class Parts:
     """The parts of calls of a form. `run`: a run of another form, that is compiled like this one.
 
     `able`: whether there may be any. Specs with one sum inside another do, unless sums are held as pairs. `multiplies`:
-    whether products are multiplied by tiles; `tried`: ways that were looked into, for all parts of a call.
+    whether products are multiplied by tiles; ``tried``: ways that were looked into, for all parts of
+    a call.
     """
 
     def __init__(
@@ -134,9 +135,9 @@ class Parts:
         run: Callable[[Form], Any],
         able: bool,
         multiplies: bool,
-        tried: Tried,
     ) -> None:
-        self.form, self._program, self._run, self._multiplies, self._tried = form, program, run, multiplies, tried
+        self.form, self._program, self._run, self._multiplies = form, program, run, multiplies
+        self.tried = Tried()
         self.able = able and form.accuracy != COMPENSATED and _has_parts(form.spec)
         self._once = Once()
 
@@ -171,9 +172,9 @@ class Parts:
         """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does, and
         where they are as many as `most` at least."""
         least = _at_least(partition, asked.usual, self._multiplies)
-        if not self._may_lie_between(partition, asked, program) or least >= most or self._tried.enough:
+        if not self._may_lie_between(partition, asked, program) or least >= most or self.tried.enough:
             return None
-        self._tried.count += 1
+        self.tried.count += 1
         total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
         for spec in (*partition.before, partition.last):
             run = self.run_of(spec)
@@ -390,9 +391,9 @@ class InParts:
         """The outputs by name, those of the last part in `targets`."""
         held: list[Any] = [*given, *self._between]
         found: dict[str, Any] = {}
-        room = self._room()
+        large = self._taken()
         for ready, takes, places, gives in self._before:
-            made = ready([held[at] for at in takes], Seen(places, held), room.get(gives))
+            made = ready([held[at] for at in takes], Seen(places, held), large.get(gives))
             if isinstance(gives, int):
                 held[gives] = made
             else:
@@ -407,10 +408,10 @@ class InParts:
             found[names[0]] = made
         if seen.marked or not self._are_finite(held[len(given) :], found):
             self._correct(seen, given, arrays, found)
-        self._idle.append(room)  # of a call that raised it is lost
+        self._idle.append(large)  # of a call that raised it is lost
         return found
 
-    def _room(self) -> dict[Any, np.ndarray]:
+    def _taken(self) -> dict[Any, np.ndarray]:
         """Large arrays between parts, by place, that no other call uses now: new pages of memory cost as much as
         writing them."""
         try:

@@ -42,7 +42,7 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
     if any(n == 0 for n in sizes.values()):
         return None
     best = None
-    found = (p for p in partitions(call.form.spec, sizes, call.taken) if _is_of_floats(p, call))
+    found = (p for p in partitions(call.form.spec, sizes, call.among.taken) if _is_of_floats(p, call))
     for partition in sorted(found, key=lambda p: len(p.before)):
         for rounded in (True, False):
             made = _Parts(call, program, sizes, partition, whole, rounded)
@@ -131,10 +131,10 @@ def _known(call: Call, spec: Spec, whole: Whole) -> Planned:
     """The kernels of a part, planned once for all ways that have it. Raises: what planning it raises."""
     given = (tuple(sorted(x.items())) for x in (call.views, call.results))
     key = (*spec.outputs.items(), *given, *((n, str(d)) for n, d in sorted(call.dtypes.items())), call.rounded)
-    known = call.known.setdefault(key, [])
-    found = next((x for x in known if isinstance(x, Exception) or call.taken.isdisjoint(x.scratch)), None)
+    known = call.among.known.setdefault(key, [])
+    found = next((x for x in known if isinstance(x, Exception) or call.among.taken.isdisjoint(x.scratch)), None)
     if found is None:
-        if sum(map(len, call.known.values())) >= MOST_PLANNED:
+        if sum(map(len, call.among.known.values())) >= MOST_PLANNED:
             raise Outside(f"{MOST_PLANNED} parts were planned")
         try:
             found = whole(call)
@@ -256,7 +256,8 @@ class _Parts:
         form = form_over(spec, _along(spec, self.sizes))
         call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
         rounded = self.kind if self.kind in TYPES else ""
-        call = replace(call, results=results, rounded=rounded, taken=self.call.taken | self.scratch.keys())
+        among = replace(self.call.among, taken=self.call.among.taken | self.scratch.keys())
+        call = replace(call, results=results, rounded=rounded, among=among)
         return _known(call, spec, self.whole)
 
     def _reasons(self, every: Sequence[Planned], seconds: float) -> Iterator[str]:

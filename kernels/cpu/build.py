@@ -125,7 +125,7 @@ def llvm_text(source: str, names: Sequence[str], kinds: Sequence[str]) -> str:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 _engines: list[Any] = []  # which own the memory that functions lie in
-_SHAPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
+SHAPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class Native:
@@ -135,7 +135,7 @@ class Native:
     """
 
     def __init__(self, address: int, kinds: Sequence[str]) -> None:
-        self.address, self.call = address, _SHAPE(address)
+        self.address, self.call = address, SHAPE(address)
         self.pack = struct.Struct("".join("d" if kind == "f64" else "q" for kind in kinds[:-2])).pack
 
     def __call__(self, *values: Any) -> None:

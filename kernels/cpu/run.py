@@ -13,16 +13,16 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.kernels.cpu.build import functions
-from redalg.kernels.cpu.in_blocks import InBlocks, TooLarge, cut
 from redalg.kernels.cpu.kernel import RANGE
 from redalg.kernels.cpu.measure import fastest
-from redalg.kernels.cpu.multiplied import Multiplied, multiplied
 from redalg.kernels.cpu.plan import CpuDraft, Kind
+from redalg.kernels.cpu.products.blocks import InBlocks, TooLarge, cut
+from redalg.kernels.cpu.products.calls import Multiplied, multiplied
 from redalg.kernels.cpu.ready import Ready, view_of
 from redalg.kernels.cpu.schedule import FAMILIES, Family
 from redalg.kernels.cpu.threads import threads
 from redalg.kernels.cpu.walk import Compiled, steps_of
-from redalg.kernels.cpu_partitioned import Asked, Choice, InParts, Parts, Tried, all_floats, asked_of
+from redalg.kernels.cpu_partitioned import Asked, Choice, InParts, Parts, all_floats, asked_of
 from redalg.kernels.cpu_programs import NAMES, cpu_program, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program
@@ -99,7 +99,6 @@ class CpuRun(Shown):
         self._recent: Prepared | None = None  # of whichever thread came last
         self._built: Compiled | None = None  # for results in arrays of the caller's
         self._told: tuple[str, ...] = ()  # what was measured
-        self._tried = Tried()
 
     def __reduce__(self) -> Any:
         return CpuRun, (self.form, self._asked, self.deterministic, self.dump_after)
@@ -151,12 +150,12 @@ class CpuRun(Shown):
     @cached_property
     def _parts(self) -> Parts:
         """The ways to run in parts: there are none where a schedule is asked for."""
-        return Parts(self.form, self._program_of, self._like, self._asked is None, self._multiplies, self._tried)
+        return Parts(self.form, self._program_of, self._like, self._asked is None, self._multiplies)
 
     def _like(self, form: Form) -> CpuRun:
         """A run of another form, compiled like this one, for a part of a call."""
         made = CpuRun(form, None, self.deterministic, self.dump_after)
-        made._tried = self._tried
+        made._parts.tried = self._parts.tried
         return made
 
     def _program_of(self, kind: Kind) -> Program:
@@ -185,7 +184,7 @@ class CpuRun(Shown):
         if asked is None:
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
-            self._tried.count = 0
+            self._parts.tried.count = 0
             choice = self._parts.choice(asked)
             return whole if choice.partition is None else self._in_parts(choice, asked, program, bound, held, whole)
         choice = self._parts.choice(asked)

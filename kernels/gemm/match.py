@@ -185,11 +185,16 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     leaves = _leaves(states, given, (left.axes, right.axes, spec.axes))
     leaves |= {node: state(sums_of(number), sums.attr.axes) for number, (node, _) in enumerate(more.values(), 1)}
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if n not in alone}
+    _require_no_further_axes(outputs, sums)
+    products = More(tuple(side for _, side in more.values()), joined)
+    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, products)
+
+
+def _require_no_further_axes(outputs: Mapping[str, Node], sums: Node) -> None:
+    """Raises: NoProduct where a result varies along an axis that no sum of the product has."""
     for n, x in outputs.items():
         if further := x.axes - sums.axes:
             raise NoProduct(f"{n} has the axes {', '.join(sorted(further))}, too, which no sum of the product has")
-    products = More(tuple(side for _, side in more.values()), joined)
-    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, products)
 
 
 def _leaves(states: Mapping[str, Node], given: Sequence[Collection[str]], orders: Sequence[Along]) -> dict[Node, Node]:

@@ -134,25 +134,27 @@ def _operands(outputs: Mapping[str, Node], among: Container[Node]) -> Cut:
 def _sides(product: Node) -> tuple[list[Node], list[Node], list[Node]] | None:
     """The factors of a product of two matrices, by the side they are computed with, and those that are of neither; None
     where both sides are tensors, or one of a factor cannot be told."""
+    pair = _matrices(product)
+    if pair is None:
+        return None
+    sides: tuple[list[Node], list[Node], list[Node]] = ([pair[0]], [pair[1]], [])
+    for f in (f for f in factors(product) if f not in pair):
+        number = next((i for i, side in enumerate(pair) if f.axes <= side.axes), 2)
+        still = f.axes.isdisjoint(product.attr.axes) and not any(n.op == "reduce" for n in walk(f))
+        if number == 2 and not still:
+            return None
+        sides[2 if still else number].append(f)
+    both = [*sides[0], *sides[1]]
+    return sides if len(both) > 2 or any(f.op != "tensor" for f in both) else None
+
+
+def _matrices(product: Node) -> tuple[Node, Node] | None:
+    """Two factors of the most axes, each with one that the other lacks."""
     along = {*product.attr.axes}
-    every = [*factors(product)]
-    moving = [f for f in every if along & f.axes]
+    moving = [f for f in factors(product) if along & f.axes]
     right = max(moving, key=lambda f: len(f.axes))
     lefts = [f for f in moving if f.axes - right.axes - along and right.axes - f.axes - along]
-    if not lefts:
-        return None
-    left = max(lefts, key=lambda f: len(f.axes))
-    sides: tuple[list[Node], list[Node], list[Node]] = ([left], [right], [])
-    for f in every:
-        if f is left or f is right:
-            continue
-        number = next((i for i, side in enumerate((left, right)) if f.axes <= side.axes), 2)
-        if f not in moving and not any(n.op == "reduce" for n in walk(f)):
-            number = 2
-        elif number == 2:
-            return None
-        sides[number].append(f)
-    return sides if any(f.op != "tensor" for f in (*sides[0], *sides[1])) or len(sides[0] + sides[1]) > 2 else None
+    return (max(lefts, key=lambda f: len(f.axes)), right) if lefts else None
 
 
 # --- results apart ---------------------------------------------------------------------------------------------------

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Among:
+    """Where a part of a call stands. ``known``: plans of parts, which several ways to part a call have in common;
+    ``taken``: names of scratch that kernels around it have."""
+
+    known: dict[Any, Any] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Call:
     """A kind of call, as it is asked for: dtypes and strides of its arrays, the device, and what ``compile`` was told.
 
@@ -29,8 +38,8 @@ class Call:
     None for the default of `redalg.kernels.gemm.launches`. ``library``: whose arrays they are, where a product may be
     left to what that library multiplies by. ``alike``: results of elements lie as operands with their axes do.
     ``results``: of a part of a call, the dtypes of its results, and how they lie (`redalg.kernels.partitioned`);
-    ``rounded``: the type of 16 bits to which the whole call's results are rounded, if that is one; ``known``: plans of
-    parts, which several ways to part a call have in common; ``taken``: names of scratch that kernels around it have.
+    ``rounded``: the type of 16 bits to which the whole call's results are rounded, if that is one; ``among``: what is
+    known of the other parts.
     """
 
     form: Form
@@ -44,8 +53,7 @@ class Call:
     alike: bool = False
     results: Mapping[str, tuple[str, View]] = field(default_factory=dict)
     rounded: str = ""
-    taken: frozenset[str] = frozenset()
-    known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    among: Among = field(default_factory=Among, compare=False, repr=False)
 
 
 @dataclass

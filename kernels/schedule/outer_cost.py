@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from math import gcd, prod
+from math import ceil, gcd, prod
 
 from redalg.graph.node import Node
 from redalg.graph.node import walk as below
@@ -218,25 +218,14 @@ def _choice(
     reads = (r.elements * r.size * repeats.get(r.name, 1) for r in work.reads if r.name not in _mirrored(found))
     moved = work.other + sum(reads)
     blocks = max(1, min(target.multiprocessors, rows * s.split))
-    waiting = -(-s.split // target.multiprocessors)  # blocks of a multiprocessor, all of which meet at a barrier
-    limit = target.multiprocessor.registers // (s.threads * waiting) // 8 * 8
-    each_has = rows * s.split / target.multiprocessors  # blocks of a multiprocessor, one after another or together
-    if (
-        shape.alone and each_has * s.threads >= CROWD and _registers(found, s) <= ALONE + 8
-    ):  # a few of them are spilled, outside of loops
-        limit = ALONE
-    crowded = s.threads * waiting >= CROWD
     guessed = any(side.guesses for side in found.made)
-    issued = ISSUED * (CROWDED if crowded and not guessed else 1.0)
-    issued *= SPILLED if _registers(found, s) > min(limit, MOST_REGISTERS) else 1.0
     walks = 2 if any(not loop.part for side in found.made for loop in side.loops) else 1
     each = -(-length // s.split)
     turns = each // shape.chunk * -(-shape.chunk // shape.shares) + -(-(each % shape.chunk) // shape.shares)
     uneven = max(1.0, turns * shape.shares / max(1, each))
-    issued *= min(1.0, each_has * s.threads / 32 / WARPS) * min(1.0, each_has / -(-rows * s.split // blocks))
-    compute = (
-        rows * length * _instructions(shape, walks, uneven) / (target.multiprocessors * 128 * target.clock * issued)
-    )
+    limit, issued = _issued(shape, rows * s.split / target.multiprocessors, target)
+    slots = target.multiprocessors * 128 * target.clock * issued
+    compute = rows * length * _instructions(shape, walks, uneven) / slots
     memory = walks * moved * _scatter(found, views) / target.reachable
     merging = -(-rows * s.split // blocks) * _merging(shape, guessed)
     seconds = (memory**4 + compute**4) ** 0.25 + merging + target.launch
@@ -252,6 +241,21 @@ def _choice(
     return Choice(
         s, walk.layout(1, 1, False), reasons, seconds, round(moved), limit if limit < 255 else None, None, round(moved)
     )
+
+
+def _issued(shape: Shape, each: float, target: Target) -> tuple[int, float]:
+    """Registers that a thread may have, and the part of issue slots that are used; `each`: blocks of a multiprocessor,
+    one after another or together."""
+    found, s = shape.found, shape.schedule
+    waiting = -(-s.split // target.multiprocessors)  # blocks of a multiprocessor, all of which meet at a barrier
+    limit = target.multiprocessor.registers // (s.threads * waiting) // 8 * 8
+    needed = _registers(found, s)
+    if shape.alone and each * s.threads >= CROWD and needed <= ALONE + 8:  # a few are spilled, outside of loops
+        limit = ALONE
+    crowded = s.threads * waiting >= CROWD and not any(side.guesses for side in found.made)
+    issued = ISSUED * (CROWDED if crowded else 1.0) * (SPILLED if needed > min(limit, MOST_REGISTERS) else 1.0)
+    whole = max(1, ceil(each))
+    return limit, issued * min(1.0, whole * s.threads / 32 / WARPS) * each / whole
 
 
 # Fitted to schedules that were timed (H100, 2026-11-26, `benchmarks/records/gpu_states.md`), and judged by the same:

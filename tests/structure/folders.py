@@ -16,8 +16,8 @@ redalg.certify
 redalg.kernels.ir redalg.kernels.schedule redalg.kernels.lower redalg.kernels.emulate redalg.kernels.code
 redalg.kernels.cuda.intrinsics redalg.kernels.launch redalg.kernels.rows redalg.kernels.tile
 redalg.kernels.tile.level redalg.kernels.gemm
-redalg.kernels.cpu.math redalg.kernels.cpu redalg.kernels.programs redalg.kernels.cpu_programs
-redalg.kernels.cpu_operations redalg.kernels.cpu_partitioned redalg.kernels.cpu.run
+redalg.kernels.cpu.math redalg.kernels.cpu redalg.kernels.cpu.products redalg.kernels.programs
+redalg.kernels.cpu_programs redalg.kernels.cpu_operations redalg.kernels.cpu_partitioned redalg.kernels.cpu.run
 redalg.kernels.reshaped redalg.kernels.stacked redalg.kernels.partitioned redalg.kernels.pipeline
 redalg.kernels.joint redalg.kernels.steps redalg.kernels.cuda
 redalg.kernels.traffic redalg.kernels

@@ -72,23 +72,30 @@ class InBlocks:
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
-        targets = self._whole.received(out) if out is not None else None
-        made = {n: np.empty(shape, dtype) for n, (shape, dtype) in self.wants.items()}
-        if targets is not None and not self._meet(given, targets):
-            made = dict(targets)
-        for low, high in self._ranges:
-            ready = self._full if high - low == self.rows else self._rest
-            own = [cut(x, d, low, high) for x, d in zip(given, self._arrays, strict=True)]
-            into = {n: cut(x, self._results[n], low, high) for n, x in made.items()}
-            ready(own, dict(zip(self._names, own, strict=True)), into if len(into) > 1 else next(iter(into.values())))
-        if targets is None:
+        if out is None:
+            made = self._fresh()
+            self._walk(given, made)
             found = [self._whole.restored(x) for x in made.values()]
             return found[0] if len(found) == 1 else dict(zip(made, found, strict=True))
+        targets = self._whole.received(out)
+        made = self._fresh() if self._meet(given, targets) else dict(targets)
+        self._walk(given, made)
         for n, x in targets.items():
             if made[n] is not x:
                 x[...] = made[n]
         named = by_output(out, list(targets), WHERE)
         return named[next(iter(targets))] if len(targets) == 1 else {n: named[n] for n in targets}
+
+    def _fresh(self) -> dict[str, np.ndarray]:
+        return {n: np.empty(shape, dtype) for n, (shape, dtype) in self.wants.items()}
+
+    def _walk(self, given: Sequence[Any], made: Mapping[str, np.ndarray]) -> None:
+        """Block by block, into slices of the results."""
+        for low, high in self._ranges:
+            ready = self._full if high - low == self.rows else self._rest
+            own = [cut(x, d, low, high) for x, d in zip(given, self._arrays, strict=True)]
+            into = {n: cut(x, self._results[n], low, high) for n, x in made.items()}
+            ready(own, dict(zip(self._names, own, strict=True)), into if len(into) > 1 else next(iter(into.values())))
 
     @staticmethod
     def _meet(given: Sequence[Any], targets: Mapping[str, np.ndarray]) -> bool:

@@ -1,4 +1,4 @@
-"""Calls that are a product of two matrices, by tiles of sums (`redalg.kernels.cpu.product`) instead of rows one by one.
+"""Calls that are a product of two matrices: by tiles of sums (`redalg.kernels.cpu.products.tiles`), not row by row.
 
 `factors_of` says whether a spec is one: Σ_k of two tensors and numbers, with an axis of its own for rows and for
 columns, and any that all three arrays have. `multiplied` prepares its calls. Where a result is infinite or NaN, the
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from redalg.graph.node import factors
-from redalg.kernels.cpu.product import Product, Shape, text_of, tile_of
+from redalg.graph.node import Node, factors
+from redalg.kernels.cpu.products.tiles import Product, Shape, text_of, tile_of
 from redalg.kernels.cpu.ready import WHERE, Ready
 from redalg.kernels.cpu.walk import address_of, steps_of
 from redalg.numeric.out import by_output, shared
@@ -55,28 +55,36 @@ def factors_of(spec: Spec) -> Factors | None:
     if len(spec.outputs) != 1 or spec.empty or any(t.dimensions for t in spec.tensors):
         return None
     ((name, node),) = spec.outputs.items()
+    found = _multiplied(node)
+    if found is None:
+        return None
+    fold, (left, right), factor = found
+    order, terms = spec.output_axes[name], fold.attr.axes
+    left, right = (left, right) if {*order[-1:]} <= right.axes else (right, left)
+    batch, rows, columns = (
+        tuple(a for a in order if a in own)
+        for own in (left.axes & right.axes, left.axes - right.axes, right.axes - left.axes)
+    )
+    if not rows or not columns or {*order} | {*terms} != left.axes | right.axes:
+        return None
+    inner = tuple(a for a in left.attr.axes if a in terms)
+    names = left.attr.name, right.attr.name
+    return Factors(names, (left.attr.axes, right.attr.axes), inner, batch, rows, columns, factor)
+
+
+def _multiplied(node: Node) -> tuple[Node, list[Node], float] | None:
+    """A sum of products of two tensors that have all of its axes, these, and the numbers around and inside of it."""
     parts = node.args if node.op == "mul" else (node,)
     folds = [p for p in parts if p.op == "reduce" and p.attr.kind == "sum"]
-    if len(folds) != 1 or any(p.op != "const" for p in parts if p not in folds):
+    if len(folds) != 1:
         return None
     inside = factors(folds[0])
     tensors = [f for f in inside if f.op == "tensor"]
-    numbers = [p.attr for p in (*parts, *inside) if p.op == "const"]
-    if len(tensors) != 2 or len(tensors) + sum(f.op == "const" for f in inside) != len(inside):
+    others = [*(p for p in parts if p is not folds[0]), *(f for f in inside if f.op != "tensor")]
+    whole = all(len(t.attr.axes) == len(t.axes) and t.axes.issuperset(folds[0].attr.axes) for t in tensors)
+    if len(tensors) != 2 or not whole or any(p.op != "const" for p in others):
         return None
-    order, terms = spec.output_axes[name], folds[0].attr.axes
-    right = next((t for t in tensors if order and order[-1] in t.axes), tensors[0])
-    left = next(t for t in tensors if t is not right)
-    own = {t: frozenset(t.axes) for t in tensors}
-    if not all(len(t.attr.axes) == len(own[t]) and own[t].issuperset(terms) for t in tensors):
-        return None
-    batch = tuple(a for a in order if a in own[left] and a in own[right])
-    rows, columns = (tuple(a for a in order if a in own[t] and a not in batch) for t in (left, right))
-    if not rows or not columns or {*order} | {*terms} != own[left] | own[right]:
-        return None
-    names = left.attr.name, right.attr.name
-    inner = tuple(a for a in left.attr.axes if a in terms)
-    return Factors(names, (left.attr.axes, right.attr.axes), inner, batch, rows, columns, float(prod(numbers)))
+    return folds[0], tensors, float(prod(p.attr for p in others))
 
 
 def shape_of(found: Factors, sizes: Mapping[str, int], strides: Sequence[Mapping[str, int]]) -> Shape | None:
@@ -160,20 +168,23 @@ class Multiplied:
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
-        targets = self._whole.received(out) if out is not None else None
-        shape, dtype = self.wants[self._name]
         left, right = (given[at] for at in self._places)
-        target = targets[self._name] if targets is not None else None
-        apart = target is not None and target.flags.c_contiguous and not (shared(left, target) or shared(right, target))
-        made = target if apart else np.empty(shape, dtype)
-        self._product(address_of(left), address_of(right), address_of(made))
-        if not (isfinite(np.vdot(made, made)) or np.isfinite(made).all()):
+        if out is None:
+            made = np.empty(*self.wants[self._name])
+            return self._whole.restored(made) if self._computed(left, right, made) else self._whole(given, arrays, out)
+        target = self._whole.received(out)[self._name]
+        apart = target.flags.c_contiguous and not (shared(left, target) or shared(right, target))
+        made = target if apart else np.empty(*self.wants[self._name])
+        if not self._computed(left, right, made):
             return self._whole(given, arrays, out)
-        if target is None:
-            return self._whole.restored(made)
         if made is not target:
             target[...] = made
         return by_output(out, [self._name], WHERE)[self._name]
+
+    def _computed(self, left: np.ndarray, right: np.ndarray, made: np.ndarray) -> bool:
+        """Multiply, and say whether all that came of it is finite."""
+        self._product(address_of(left), address_of(right), address_of(made))
+        return isfinite(np.vdot(made, made)) or bool(np.isfinite(made).all())
 
     def received(self, out: Any) -> Mapping[str, np.ndarray]:
         """The arrays of `out`."""

@@ -22,7 +22,7 @@ from llvmlite import ir
 
 from redalg.kernels.code.processor import processor
 from redalg.kernels.cpu import pool
-from redalg.kernels.cpu.build import loaded_text
+from redalg.kernels.cpu.build import SHAPE, loaded_text
 from redalg.kernels.cpu.threads import share, threads
 
 WORDS = (
@@ -112,9 +112,7 @@ class Product:
 
 class _Function:
     def __init__(self, address: int) -> None:
-        from redalg.kernels.cpu.build import _SHAPE
-
-        self.call, self.job = _SHAPE(address), pool.Job([(address, 1)], False)
+        self.call, self.job = SHAPE(address), pool.Job([(address, 1)], False)
 
 
 @lru_cache(maxsize=2)

@@ -1,4 +1,4 @@
-"""Products of matrices by tiles of sums (`redalg.kernels.cpu.product`), and calls in blocks of rows."""
+"""Products of matrices by tiles of sums (`redalg.kernels.cpu.products.tiles`), and calls in blocks of rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.kernels.cpu import in_blocks, multiplied
-from redalg.kernels.cpu.product import Product, Shape, tile_of
+from redalg.kernels.cpu.products import blocks as in_blocks
+from redalg.kernels.cpu.products import calls as multiplied
+from redalg.kernels.cpu.products.tiles import Product, Shape, tile_of
 from tests.support import forms
 
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
