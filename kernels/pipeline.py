@@ -69,6 +69,7 @@ from redalg.kernels.tile.plan import TensorPlan
 if TYPE_CHECKING:
     from redalg.form import Form
 
+LAUNCHED = 2e-6  # seconds that one more launch takes the host, by which parts have to be faster
 WATCHES = True  # whether kernels of rows mark those that leave the range of the reals; benchmarks compare both
 
 
@@ -338,10 +339,10 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Pla
     if found is None or call.schedule == TENSOR and not partitioned.on_tensor_cores(found):
         return None
     if call.schedule is None:
-        least = least_seconds(call.form.spec, draft.sizes, call.target)
-        if least < found.choice.seconds:
+        least, seconds = least_seconds(call.form.spec, draft.sizes, call.target), found.choice.seconds
+        if least < seconds:
             least = run_passes(ROWS, _rows_of(call), until="pack").choice.seconds
-        if least <= found.choice.seconds:
+        if least <= seconds + LAUNCHED * len(found.before):
             return None
         reason = f"in one kernel, by ordinary arithmetic: {micro(least)} at least"
         found = replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, reason)))
