@@ -9,5 +9,5 @@ from redalg.streaming import repeats
 def test_deriving_repeats_nothing() -> None:
     """Laws are tested on streams with infinities, which accumulators take in wider floats: of no call's numbers."""
     with repeats() as wider:
-        ra.derive_incremental(ra.parse("m = max[j](x[j]); return y = sum[j](exp(x[j] - m)*w[j])"))
+        ra.derive_incremental(ra.catalog["log_softmax"])
     assert wider == []
