@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Scratch = dict[str, tuple[Operand, View]]
 Whole = Callable[[Call], Planned]  # how a part is planned
-MOST_PLANNED = 32  # parts that are planned for a call, in all ways together
+MOST_PLANNED = 48  # parts that are planned for a call, in all ways together
 LANES = 128  # multiplications and additions of a multiprocessor in a cycle
 MOST_HELD, LITTLE = 16, 2 << 30  # times the bytes of a call's arrays, that lie between parts; bytes that always may
 
@@ -42,7 +42,9 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
     if any(n == 0 for n in sizes.values()):
         return None
     best = None
-    found = (p for p in partitions(call.form.spec, sizes, call.among.taken) if _is_of_floats(p, call))
+    further = {str(call.dtypes[t.name]) for t in call.form.spec.tensors if t.axes}.isdisjoint((*TYPES, *SMALL))
+    ways = partitions(call.form.spec, sizes, call.among.taken, further)
+    found = (p for p in ways if _is_of_floats(p, call))
     for partition in sorted(found, key=lambda p: len(p.before)):
         for rounded in (True, False):
             made = _Parts(call, program, sizes, partition, whole, rounded)

@@ -44,8 +44,9 @@ class Cut:
     alone: frozenset[Node] = frozenset()
 
 
-def cuts(outputs: Mapping[str, Node]) -> Iterator[Cut]:
-    """Every cut, by products of the least height first.
+def cuts(outputs: Mapping[str, Node], further: bool = True) -> Iterator[Cut]:
+    """Every cut, by products of the least height first. `further`: also those that kernels on tensor cores gain nothing
+    by, which prepare operands of their last product, and compute maps and sums of rows with it.
 
     >>> import redalg as ra
     >>> from redalg.text.nodes import short
@@ -56,14 +57,15 @@ def cuts(outputs: Mapping[str, Node]) -> Iterator[Cut]:
     roots = [*outputs.values()]
     for wanted in _products(roots):
         yield Cut(outputs, frozenset(outermost(wanted.__contains__, *roots)))
-    whole = frozenset(outermost(contracts, *roots))
-    yield Cut(outputs, whole, alone=whole)
     inner = _inner(roots)
     yield Cut(outputs, frozenset(outermost(inner.__contains__, *roots)))
     yield _operands(outputs, {m for n in walk(*roots) if n.op == "reduce" for m in walk(*n.args)})
-    yield _operands(outputs, {*walk(*roots)})
     yield _apart(outputs)
-    yield _by_axes(outputs)
+    if further:
+        whole = frozenset(outermost(contracts, *roots))
+        yield Cut(outputs, whole, alone=whole)
+        yield _operands(outputs, {*walk(*roots)})
+        yield _by_axes(outputs)
 
 
 def may_be_cut(outputs: Mapping[str, Node]) -> bool:

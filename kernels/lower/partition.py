@@ -58,9 +58,12 @@ class Partition:
     factors: Mapping[str, frozenset[str]]
 
 
-def partitions(spec: Spec, lengths: Mapping[str, int], taken: Collection[str] = ()) -> Iterator[Partition]:
+def partitions(
+    spec: Spec, lengths: Mapping[str, int], taken: Collection[str] = (), further: bool = True
+) -> Iterator[Partition]:
     """Every way to part a spec, by products of the least height first. `lengths`: of all axes, for what asks for the
-    length of one that a part has no more; `taken`: names that nothing that is written has.
+    length of one that a part has no more; `taken`: names that nothing that is written has;
+    `further`: as `redalg.kernels.lower.cuts.cuts` says.
 
     >>> import redalg as ra
     >>> spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = max[n](relu(sum[r](h*b[r,n]) + c[n]))")
@@ -72,7 +75,7 @@ def partitions(spec: Spec, lengths: Mapping[str, int], taken: Collection[str] = 
     if spec.empty:
         return
     seen = set()
-    for cut in cuts(spec.outputs):
+    for cut in cuts(spec.outputs, further):
         if cut.nodes and (cut.nodes, cut.alone) not in seen:
             seen.add((cut.nodes, cut.alone))
             if (found := _Parts(spec, cut, lengths, taken).found()) is not None:

@@ -32,7 +32,7 @@ WORDS = (
 TERMS = 384  # of a panel that are multiplied at a time: with a tile's columns they fill the first-level cache
 TURNED = 64  # terms of a panel that are packed at a time, where they are neighbours in memory and columns are not
 TILES = 8  # of rows in a block
-UNITS = 4  # for a thread, where there is enough to share
+UNITS = 256  # of a product, where there is enough to share out among threads
 SHARE = 1 << 21  # multiplications that are worth waking a thread
 I64, I32, I8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
@@ -82,7 +82,7 @@ class Product:
         self.row_blocks = -(-shape.rows // (tile.rows * TILES))
         work = shape.batches * shape.rows * shape.columns * shape.terms
         self._workers = max(1, min(work // SHARE, 1 << 16))
-        wanted = -(-UNITS * 64 // (shape.batches * self.row_blocks))  # whatever threads there are: units are the same
+        wanted = -(-UNITS // (shape.batches * self.row_blocks))
         self.chunk = max(1, -(-self.panels // min(wanted, self.panels)))
         self.chunks = -(-self.panels // self.chunk)
         words = (*shape.a, *shape.b, *shape.c, shape.rows, shape.columns, shape.terms)
