@@ -57,10 +57,12 @@ class CpuRun(Shown):
     the number of threads nor on that of rows (of rows side by side in memory, on how many do). Products of matrices are
     the exception: of rows enough they are multiplied by tiles of sums (`redalg.kernels.cpu.products`), and where these
     are part of a spec it may run in blocks of rows; with `deterministic` they are summed row by row, and a row has the
-    same bits in every batch. NumPy arrays and those of PyTorch and JAX on the CPU are read where they are, whatever their strides (bfloat16 and float8 of the latter two from a copy in
-    float32); the same kind comes back. `out` receives the results; where it overlaps an input, by way of an array of
-    its own, unless every element is read before, and only for, the one that takes its place. ``schedule="measure"``
-    times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
+    same bits in every batch.
+
+    NumPy arrays and those of PyTorch and JAX on the CPU are read where they are, whatever their strides (bfloat16 and
+    float8 of the latter two from a copy in float32); the same kind comes back. `out` receives the results; where it
+    overlaps an input, by way of an array of its own, unless every element is read before, and only for, the one that
+    takes its place. ``schedule="measure"`` times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
     one way, which follows from sizes alone).
 
     Where sums of products stand inside of other reductions, a spec runs in parts if that takes fewer operations
