@@ -62,8 +62,8 @@ class CpuRun(Shown):
     NumPy arrays and those of PyTorch and JAX on the CPU are read where they are, whatever their strides (bfloat16 and
     float8 of the latter two from a copy in float32); the same kind comes back. `out` receives the results; where it
     overlaps an input, by way of an array of its own, unless every element is read before, and only for, the one that
-    takes its place. ``schedule="measure"`` times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
-    one way, which follows from sizes alone).
+    takes its place. ``schedule="measure"`` times the ways to walk the arrays of the first call and keeps the fastest,
+    also on disk (`deterministic`: there is one way, which follows from sizes alone).
 
     Where sums of products stand inside of other reductions, a spec runs in parts if that takes fewer operations
     (`redalg.kernels.cpu_partitioned`), by a choice that does not depend on the number of rows; not where
