@@ -98,6 +98,8 @@ class _Parts:
     def __init__(self, spec: Spec, cut: Cut, lengths: Mapping[str, int], taken: Collection[str]) -> None:
         self.spec, self.outputs, self.nodes, self.lengths = spec, cut.outputs, cut.nodes, lengths
         self.together, self.taken = cut.together, taken
+        # That of results first: of the others it follows from the order in which nodes were made.
+        self.order = dict.fromkeys([*(a for axes in spec.output_axes.values() for a in axes), *spec.axes])
         self.alone = cut.alone  # nodes that are written as they are
         self.carriers = set[Node]()  # what has such nodes in it
         for n in walk(*cut.outputs.values()):
@@ -141,7 +143,7 @@ class _Parts:
                 continue
             seen.add(node)
             if self._is_whole(node):
-                order = [a for a in self.spec.axes if a in node.axes]
+                order = [a for a in self.order if a in node.axes]
                 self.written[node] = tensor(fresh(f"part{len(self.written) + 1}", taken), order)
                 continue
             inside = self._grouped(node) if node.op in ("add", "mul") else list(node.args)
@@ -224,8 +226,12 @@ class _Parts:
         lost = {n: const(prod(self.lengths[a] for a in own)) for n, own in asked.items() if not own <= known}
         nodes = substitute_all([*outputs.values()], lost, raw=True) if lost else {}
         found = {n: nodes.get(x, x) for n, x in outputs.items()}
-        order = {n: tuple(a for a in self.spec.axes if a in x.axes) for n, x in found.items()}
-        return Spec.from_nodes(found, order=order | _of(self.spec.output_axes, found) | _of(between, found))
+        order = {n: tuple(a for a in self.order if a in x.axes) for n, x in found.items()}
+        order |= _of(self.spec.output_axes, found) | _of(between, found)
+        places = {a: place for place, a in enumerate(self.order)}
+        made = Spec.from_nodes(found, order=order)
+        tensors = sorted(made.tensors, key=lambda t: [places.get(a, len(places)) for a in t.axes])
+        return Spec.from_nodes(found, tensors=tensors, order=order)
 
 
 def _of(table: Mapping[str, Axes], names: Collection[str]) -> dict[str, Axes]:
