@@ -227,11 +227,14 @@ class _Parts:
         nodes = substitute_all([*outputs.values()], lost, raw=True) if lost else {}
         found = {n: nodes.get(x, x) for n, x in outputs.items()}
         order = {n: tuple(a for a in self.order if a in x.axes) for n, x in found.items()}
-        order |= _of(self.spec.output_axes, found) | _of(between, found)
+        return self._ordered(found, order | _of(self.spec.output_axes, found) | _of(between, found))
+
+    def _ordered(self, outputs: Mapping[str, Node], order: Mapping[str, Axes]) -> Spec:
+        """A spec whose tensors, and with them rows, come in the order of axes."""
         places = {a: place for place, a in enumerate(self.order)}
-        made = Spec.from_nodes(found, order=order)
+        made = Spec.from_nodes(outputs, order=order)
         tensors = sorted(made.tensors, key=lambda t: [places.get(a, len(places)) for a in t.axes])
-        return Spec.from_nodes(found, tensors=tensors, order=order)
+        return Spec.from_nodes(outputs, tensors=tensors, order=order)
 
 
 def _of(table: Mapping[str, Axes], names: Collection[str]) -> dict[str, Axes]:
