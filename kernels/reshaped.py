@@ -12,9 +12,12 @@ numbers rows, `of_one_row` gives what is multiplied an axis of length 1.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
+from redalg.errors import RedalgError
 from redalg.graph.contractions import above_reductions, contracts
 from redalg.graph.node import Node, extend, factors, fresh, tensor, walk
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
@@ -23,6 +26,9 @@ from redalg.kernels.launch.planned import Map, Planned, Portion, Tile
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.partition import form_over
 from redalg.language.spec import Spec
+
+if TYPE_CHECKING:
+    from redalg.form import Form
 
 Axes = tuple[str, ...]
 Runs = Mapping[Axes, str]  # axes, in order, and the name of the one that they are
@@ -83,8 +89,17 @@ def coalesced(call: Call, sizes: Mapping[str, int]) -> Reshaped | None:
     short = _spec(spec, runs)
     views = {n: _view(t.axes, call.views[n], runs, lengths) for t in spec.tensors if (n := t.name) in call.views}
     results = {n: (kind, _view(spec.output_axes[n], view, runs, lengths)) for n, (kind, view) in call.results.items()}
-    form = form_over(short, _joined(call.form.plan.axis, runs))
+    form = _derived(short, _joined(call.form.plan.axis, runs))
+    if form is None:
+        return None
     return Reshaped(call, replace(call, form=form, views=views, results=results, alike=False), sizes)
+
+
+def _derived(spec: Spec, along: Axes) -> Form | None:
+    """The form over other axes; None where there is none, as under an assumption that the call's own has."""
+    with suppress(RedalgError):
+        return form_over(spec, along)
+    return None
 
 
 def _runs(call: Call, sizes: Mapping[str, int]) -> Iterator[Axes]:
@@ -170,7 +185,9 @@ def of_one_row(call: Call, sizes: Mapping[str, int]) -> Reshaped | None:
     order = made.output_axes
     views = {n: _rowed_view(view) if n in vectors else view for n, view in call.views.items()}
     results = {n: (kind, _rowed_view(view) if row in order[n] else view) for n, (kind, view) in call.results.items()}
-    form = form_over(made, call.form.plan.axis)
+    form = _derived(made, call.form.plan.axis)
+    if form is None:
+        return None
     return Reshaped(call, replace(call, form=form, views=views, results=results, alike=False), sizes)
 
 
