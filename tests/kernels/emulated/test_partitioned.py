@@ -252,3 +252,16 @@ def test_masks_numbers_and_integers() -> None:
         views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
         dtypes = {t.name: others.get(t.name, "bfloat16") if t.axes else float for t in form.spec.tensors}
         assert bool(plan(form, dtypes, views, H200).before) == parts, text
+
+
+def test_a_vector_stays_one_where_no_matrix_derives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a form has an assumption that a form over one more axis would not have."""
+
+    def refused(*given: Any) -> Any:
+        raise ra.RedalgError("the spec", "here", "it does not derive", "nothing")
+
+    monkeypatch.setattr("redalg.kernels.reshaped.form_over", refused)
+    text, along, sizes, _ = SPECS["one token"]
+    form = forms.form_of_text(text, along, 8)
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    assert not on_tensor_cores(plan(form, dict.fromkeys(views, "bfloat16"), views, H200))
