@@ -51,7 +51,8 @@ LESS = 0.8  # of the operations of one kernel: parts take at most so many
 CALL = 20_000  # operations that a call of a kernel takes as long as
 NESTED = 2  # times what lies between parts, with what lies between parts of these
 LARGE, MOST_KEPT = 1 << 18, 64 << 20  # bytes of an array between parts that is kept for the next call, and of all
-MOST_TRIED = 48  # ways to part a call, and its parts
+LEAST_TRIED, MOST_TRIED = 8, 48  # ways to part a call, and its parts
+WORTH = 250_000  # operations of a call for which one more way is looked into
 KEPT = 8  # operations that writing a float32 between parts, and reading it, takes as long as
 MOST_HELD = 16  # times the bytes of a call's arrays, that lie between parts
 
@@ -83,13 +84,18 @@ class Choice:
 
 @dataclass
 class Tried:
-    """How many ways were looked into for a call, those of its parts among them."""
+    """How many ways were looked into for a call, those of its parts among them; ``most``: as many as it is worth."""
 
     count: int = 0
+    most: int = MOST_TRIED
 
     @property
     def enough(self) -> bool:
-        return self.count >= MOST_TRIED
+        return self.count >= self.most
+
+    def begin(self, operations: float) -> None:
+        """For a call that takes so many operations as one kernel."""
+        self.count, self.most = 0, max(LEAST_TRIED, min(MOST_TRIED, int(operations / WORTH)))
 
 
 def asked_of(spec: Spec, kind: Kind, sizes: Mapping[str, int], views: Mapping[str, View]) -> Asked:
@@ -149,6 +155,13 @@ class Parts:
         along = {a for axes in counted for a in ((axes,) if isinstance(axes, str) else axes)}
         key = asked.key, tuple(asked.sizes[a] for a in sorted(along) if a in asked.sizes)
         return cast(Choice, self._once(key, lambda: self._chosen(asked)))
+
+    def of_call(self, asked: Asked) -> Choice:
+        """The choice for a call that is no part of another one."""
+        if self.able:
+            program = self._program(asked.kind)
+            self.tried.begin(operations_of(self.form, asked.kind, program, asked.usual, asked.views))
+        return self.choice(asked)
 
     def _chosen(self, asked: Asked) -> Choice:
         program = self._program(asked.kind)

@@ -187,8 +187,7 @@ class CpuRun(Shown):
         if asked is None:
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
-            self._parts.tried.count = 0
-            choice = self._parts.choice(asked)
+            choice = self._parts.of_call(asked)
             return whole if choice.partition is None else self._in_parts(choice, asked, program, bound, held, whole)
         choice = self._parts.choice(asked)
         return whole if choice.partition is None else self._parts.ready(choice, asked, program, bound, held, whole)
