@@ -147,27 +147,22 @@ class Parts:
         self.able = able and form.accuracy != COMPENSATED and _has_parts(form.spec)
         self._once = Once()
 
-    def choice(self, asked: Asked) -> Choice:
-        """What takes the fewest operations."""
+    def choice(self, asked: Asked, of_part: bool = True) -> Choice:
+        """What takes the fewest operations; `of_part`: of a part of another call, whose ways count among its own."""
         if not self.able:
-            return self._chosen(asked)
+            return self._chosen(asked, True)
         counted = [n.attr for n in walk(*self.form.spec.outputs.values()) if n.op == "size"]
         along = {a for axes in counted for a in ((axes,) if isinstance(axes, str) else axes)}
         key = asked.key, tuple(asked.sizes[a] for a in sorted(along) if a in asked.sizes)
-        return cast(Choice, self._once(key, lambda: self._chosen(asked)))
+        return cast(Choice, self._once(key, lambda: self._chosen(asked, of_part)))
 
-    def of_call(self, asked: Asked) -> Choice:
-        """The choice for a call that is no part of another one."""
-        if self.able:
-            program = self._program(asked.kind)
-            self.tried.begin(operations_of(self.form, asked.kind, program, asked.usual, asked.views))
-        return self.choice(asked)
-
-    def _chosen(self, asked: Asked) -> Choice:
+    def _chosen(self, asked: Asked, of_part: bool) -> Choice:
         program = self._program(asked.kind)
         whole = operations_of(self.form, asked.kind, program, asked.usual, asked.views)
         if self._multiplies and may_multiply(self.form.spec, [str(d) for _, d in asked.kind.dtypes]):
             whole /= FASTER
+        if not of_part:
+            self.tried.begin(whole)
         best, most = Choice(whole, whole), LESS * whole
         ways = list(partitions(self.form.spec, asked.sizes)) if self.able else []
         for partition in sorted(ways, key=lambda p: _at_least(p, asked.usual, self._multiplies)):

@@ -187,7 +187,7 @@ class CpuRun(Shown):
         if asked is None:
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
-            choice = self._parts.of_call(asked)
+            choice = self._parts.choice(asked, of_part=False)
             return whole if choice.partition is None else self._in_parts(choice, asked, program, bound, held, whole)
         choice = self._parts.choice(asked)
         return whole if choice.partition is None else self._parts.ready(choice, asked, program, bound, held, whole)

@@ -19,7 +19,7 @@ USUAL, MOST = 32 << 20, 256 << 20  # bytes of a block between parts: what third-
 LEAST = 96  # rows of a block: products of fewer pack their right operand for little
 
 
-def block_of(axes: Mapping[str, int], held: int, most: int | None = None) -> tuple[str, int] | None:
+def block_of(axes: Mapping[str, int], held: int) -> tuple[str, int] | None:
     """The axis that is cut in blocks, and the rows of one; None where all rows are one. `axes`: those that may be, and
     their lengths; `held`: bytes between parts for all rows.
 
@@ -28,16 +28,15 @@ def block_of(axes: Mapping[str, int], held: int, most: int | None = None) -> tup
     >>> block_of({"h": 8, "i": 256}, 4 << 20), block_of({"h": 8, "i": 8192}, 4 << 30), block_of({"h": 64}, 4 << 30)
     (None, ('i', 96), ('h', 1))
     """
-    usual, most = USUAL if most is None else most, MOST if most is None else most
-    if held <= usual:
+    if held <= USUAL:
         return None
     for axis, length in sorted(axes.items(), key=lambda pair: -pair[1]):
         each = -(-held // length)
         for least in (LEAST, 1):
-            rows = max(least, usual // each)
-            if rows < length and rows * each <= most:
+            rows = max(least, USUAL // each)
+            if rows < length and rows * each <= MOST:
                 return axis, rows
-    if held > most:
+    if held > MOST:
         raise TooLarge
     return None
 

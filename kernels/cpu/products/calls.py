@@ -7,7 +7,7 @@ kernel of rows computes the call anew: it looks into rows that leave the range o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -204,7 +204,7 @@ class Multiplied:
         return self._whole.rescued
 
 
-def may_multiply(spec: Spec, dtypes: Iterator[str] | Sequence[str]) -> bool:
+def may_multiply(spec: Spec, dtypes: Iterable[str]) -> bool:
     """Whether calls of a spec are such products, once they are large enough."""
     return {*dtypes} in ({"float32"}, {"float64"}) and factors_of(spec) is not None
 

@@ -13,6 +13,7 @@ panels `low` to `high`, the other multiplies units `low` to `high`, each a block
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -137,7 +138,7 @@ def text_of(itemsize: int) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("target "))
 
 
-class _Printer:
+class _Printer(ABC):
     """What both functions are printed by: their words, and loops."""
 
     def __init__(self, function: Any, tile: Tile, itemsize: int) -> None:
@@ -153,8 +154,9 @@ class _Printer:
             self.unit(unit)
         self.b.ret(I32(0))
 
+    @abstractmethod
     def unit(self, unit: Any) -> None:
-        raise NotImplementedError
+        """What is done for one unit."""
 
     def array(self, name: str) -> Any:
         return self.b.inttoptr(self.w[name], self.real.as_pointer())
