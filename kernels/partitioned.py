@@ -8,7 +8,7 @@ operands of chains are (`redalg.kernels.gemm.match`), and its rows begin at mult
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -212,16 +212,29 @@ class _Parts:
             over={},
         )
 
-    def _every(self, narrow: Collection[str], limit: float) -> list[Planned]:
+    def _every(self, narrow: Mapping[str, str], limit: float) -> list[Planned]:
         """The parts, in order."""
         every: list[Planned] = []
-        for spec in (self.partition.last, *self.partition.before):
-            every.append(self._part(spec))
-            if sum(p.choice.seconds for p in every) >= limit:
+        order = self.partition.last, *self.partition.before
+        seconds = [self._least_seconds(spec, narrow) for spec in order]
+        for k, spec in enumerate(order):
+            if sum(seconds) < limit:
+                every.append(self._part(spec))
+                seconds[k] = every[k].choice.seconds
+            if sum(seconds) >= limit:
                 raise _Slower
             if not all(_multiplied(n, every[0]) for n in narrow):
                 raise Outside("what would be rounded is not multiplied by tensor cores")
         return [*every[1:], every[0]]
+
+    def _least_seconds(self, spec: Spec, narrow: Mapping[str, str]) -> float:
+        """What a part takes at least: its launch, and what it reads and writes."""
+        target, sizes, lying = self.call.target, self.sizes, self.program.real
+        known = {n: str(d) for n, d in self.call.dtypes.items()} | {r.name: r.dtype for r in self.program.results}
+        arrays = {t.name: t.axes for t in spec.tensors if t.axes} | spec.output_axes
+        kinds = ((axes, narrow.get(n) or known.get(n, lying)) for n, axes in arrays.items())
+        moved = sum(prod(sizes[a] for a in axes) * STORAGE[kind] for axes, kind in kinds if kind in STORAGE)
+        return target.launch + max(0, moved - target.l2) / target.reachable
 
     def _lying(self, axes: tuple[str, ...], dtype: str) -> View:
         """Contiguous, but for rows that begin at multiples of 16 bytes."""

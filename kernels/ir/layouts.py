@@ -142,8 +142,18 @@ class Walk:
     def layout(self, vector: int, coarsen: int = 1, peel: bool = False, led: bool = True) -> Layout:
         """The layout of a kernel that loads `vector` elements at a time, or `coarsen` rows. `peel`: from rows that
         start anywhere, `led` by one of them."""
-        if peel:
-            return self._peeled(led)
+        key = ("peeled", led) if peel else (vector, coarsen)
+        found = self._layouts.get(key)
+        if found is None:
+            found = self._layouts[key] = self._peeled(led) if peel else self._whole(vector, coarsen)
+        return found
+
+    @cached_property
+    def _layouts(self) -> dict[tuple[object, ...], Layout]:
+        """Those that were asked for: hundreds of schedules of a call share a few."""
+        return {}
+
+    def _whole(self, vector: int, coarsen: int) -> Layout:
         unit, wide = self._wide("stream", vector), self._wide("rows", coarsen) if coarsen > 1 else frozenset()
         packed = self._wide("packed", vector) if vector > 1 else frozenset()
         entries = tuple((a.name, a.entries) for a in self.arrays if a.name in packed)
@@ -170,7 +180,7 @@ class Walk:
             adjacent=self._adjacent,
         )
 
-    @property
+    @cached_property
     def peelable(self) -> list[Placed]:
         """The arrays that are read in whole vectors of rows that start anywhere."""
         return [a for a in self.arrays if a.pattern == "stream" and a.held or a.peels]
@@ -191,11 +201,13 @@ class Walk:
         return frozenset(a.name for a in self.arrays if a.pattern == pattern and a.width >= width)
 
     def pattern(self, name: str) -> str:
-        return self._patterns.get(name, "same")
+        array = self.by_name.get(name)
+        return "same" if array is None else array.pattern
 
     @cached_property
-    def _patterns(self) -> dict[str, str]:
-        return {a.name: a.pattern for a in reversed(self.arrays)}
+    def by_name(self) -> dict[str, Placed]:
+        """The arrays; the first one of a name."""
+        return {a.name: a for a in reversed(self.arrays)}
 
 
 def turned(program: Program, walk: Walk) -> frozenset[str]:

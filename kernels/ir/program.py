@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 from redalg.graph.node import Node, leaves, state, substitute
@@ -296,7 +297,7 @@ class Program:
     places: dict[str, Place] = field(default_factory=dict, hash=False)  # axes that are one index (`lower.unrolled`)
     watched: tuple[Watch, ...] = ()  # what tells of rows that left the range of the reals
 
-    @property
+    @cached_property
     def keeps(self) -> bool:
         return any(r.keeps for r in self.results)
 
@@ -309,7 +310,7 @@ class Program:
         """The axes of rows that these vary along."""
         return {(self.places[a].outer if a in self.places else a) for a in axes} & {*self.rows}
 
-    @property
+    @cached_property
     def summed(self) -> tuple[Result, ...]:
         """The results that are added over rows."""
         return tuple(r for r in self.results if r.summed)

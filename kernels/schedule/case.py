@@ -40,7 +40,7 @@ class Case:
     def reduces(self) -> bool:
         return bool(self.program.passes)
 
-    @property
+    @cached_property
     def ordered(self) -> bool:
         return any(p.ordered for p in self.program.passes)
 
@@ -71,8 +71,10 @@ class Case:
 
     def turned_bytes(self, s: Schedule) -> int:
         """Shared memory of their tables."""
+        if not (s.column and self.turned):
+            return 0
         each = 8 if self.work.double else 4
-        results = [r for r in self.program.results if s.column and r.key in self.turned]
+        results = [r for r in self.program.results if r.key in self.turned]
         if s.kept and kept_places(self.program, results):
             return 0
         entry = [8 if r.dtype.startswith(("int", "uint")) else each for r in results]
@@ -110,10 +112,12 @@ class Case:
         """Columns each of 32 threads holds: a power of two, so that few kernels serve many lengths."""
         return power(-(-self.work.columns // 32)) if self.program.columns else 1
 
+    @cached_property
     def widest(self) -> int:
         """Elements of the widest vector: 16 bytes of the widest type, dividing the length and all strides of rows."""
         return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern in LINED])
 
+    @cached_property
     def widest_peeled(self) -> int:
         """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors, or
         stored where nothing is read."""
@@ -123,7 +127,7 @@ class Case:
         sizes = [a.size for a in along if any(b.name in own for b in along)]
         return VECTOR_BYTES // max(sizes) if sizes and not (self.program.columns or self.ordered) else 1
 
-    @property
+    @cached_property
     def most_coarsening(self) -> int:
         """Neighbouring rows a thread may have: 16 bytes of the widest type, where they lie side by side everywhere, or
         of what is put together from two loads."""
@@ -132,6 +136,7 @@ class Case:
         most = (w for w in (4, 2) if w <= self.work.rows and any(a.astride(w) for a in self.walk.arrays))
         return max(aligned, next(most, 1))
 
+    @cached_property
     def widest_by_type(self) -> int:
         """The same by length and types alone: arrays whose strides do not allow it are loaded by single elements."""
         return self._vector([VECTOR_BYTES // a.size for a in self.walk.arrays if a.pattern != "same"])

@@ -300,7 +300,7 @@ def _narrow(case: Case, s: Schedule) -> float:
     """How far loads are from the widest there are, in halvings, where rows are long enough to have many of them."""
     if s.column or case.work.length < SHORT:
         return 0.0
-    widest = case.widest_peeled()
+    widest = case.widest_peeled
     if case.walk.layout(
         widest, peel=True
     ).shifted:  # halves that are aligned are as good as what is put together from two
@@ -353,7 +353,7 @@ def _of_family(case: Case, ranked: Ranked, word: str) -> Ranked:
 
 def _typical(case: Case, family: Family) -> Schedule:
     """A plain schedule of a family, where the candidates have none."""
-    vector = case.widest() if not case.ordered else 1
+    vector = case.widest if not case.ordered else 1
     columns, tile = case.column_count, max(4, vector)
     match family:
         case Family.THREAD:

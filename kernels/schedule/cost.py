@@ -90,7 +90,7 @@ class _Model:
         """Blocks of clusters on a multiprocessor, which fill each other's gaps."""
         # Of rows at multiples of 16 bytes, blocks that prefetch or walk them are as fast as clusters: softmax of
         # 4096x65536 bfloat16 takes 283 us, LayerNorm 343 (2026-11-21). Others alone were swept anew.
-        return self.per_sm if self.case.widest() < self.case.widest_peeled() else 1
+        return self.per_sm if self.case.widest < self.case.widest_peeled else 1
 
     @property
     def reached(self) -> float:
@@ -244,7 +244,8 @@ class _Model:
 
     def _together(self, name: str) -> int:
         """Neighbours in memory that a thread reads one after the other."""
-        return next((a.together for a in self.case.walk.arrays if a.name == name), 1)
+        array = self.case.walk.by_name.get(name)
+        return 1 if array is None else array.together
 
     def slowed(self) -> float:
         """How much longer memory takes for rows read element by element, and for results that turn."""
@@ -333,15 +334,17 @@ class _Model:
         return self.case.walk.layout(self.s.vector, peel=True, led=not self.case.program.summed).shifted
 
     def _vector(self, name: str) -> int:
-        if self.s.peel and self.case.walk.pattern(name) == "stream":
-            led = not self.case.program.summed  # else vectors begin with the rows, and stores cannot be shifted
-            return self.s.vector if led or all(name != key for key, _, _ in self.work.writes) else 1
-        if self.s.staged and name in self.case.dense:
-            return VECTOR_BYTES // next(a.size for a in self.case.walk.arrays if a.name == name)
-        if self.case.walk.pattern(name) == "rows":  # what lies side by side there is of other rows
+        array, s = self.case.walk.by_name.get(name), self.s
+        if array is None:
             return 1
-        width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
-        return self.s.vector if width >= self.s.vector else 1
+        if s.peel and array.pattern == "stream":
+            led = not self.case.program.summed  # else vectors begin with the rows, and stores cannot be shifted
+            return s.vector if led or all(name != key for key, _, _ in self.work.writes) else 1
+        if s.staged and name in self.case.dense:
+            return VECTOR_BYTES // array.size
+        if array.pattern == "rows":  # what lies side by side there is of other rows
+            return 1
+        return s.vector if array.width >= s.vector else 1
 
     def _scatter(self, name: str, size: int, near: bool = True) -> float:
         """How many times as much is moved as is wanted, in whole sectors; `near`: by the warps of a block together, as
@@ -367,7 +370,7 @@ class _Model:
 
     def _cut(self, name: str, size: int, near: bool) -> float:
         """How much more is read because pieces of neighbouring rows begin and end inside sectors."""
-        array = next(a for a in self.case.walk.arrays if a.name == name)
+        array = self.case.walk.by_name[name]
         inside = SECTOR - min(SECTOR, array.width * size)
         if array.pattern != "rows" or self._all_rows:
             return 1.0
@@ -375,7 +378,10 @@ class _Model:
 
     def _rows_together(self, name: str) -> int:
         """Neighbouring rows a thread loads together."""
-        width = next((a.width for a in self.case.walk.arrays if a.name == name and a.pattern == "rows"), 1)
+        if self.s.coarsen == 1:
+            return 1
+        array = self.case.walk.by_name.get(name)
+        width = array.width if array is not None and array.pattern == "rows" else 1
         return self.s.coarsen if width >= self.s.coarsen or name in self.shifted else 1
 
     def _wanted(self, name: str, size: int) -> int:

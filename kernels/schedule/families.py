@@ -25,7 +25,7 @@ MOST_COARSENING = 8  # rows of a thread: more states than that do not fit its re
 
 def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
     """Every legal schedule worth an estimate, in a fixed order, the simpler ones first."""
-    widest = case.widest_by_type() if deterministic else case.widest()
+    widest = case.widest_by_type if deterministic else case.widest
     found: dict[Schedule, None] = {}
     for s in _all(case, widest, deterministic):
         whole = exact(case.work, s) and not case.program.columns
@@ -105,7 +105,7 @@ def _summing(case: Case, widest: int) -> Iterator[Schedule]:
 def _staged_in_turn(case: Case) -> Iterator[Schedule]:
     """Rows that do not begin at multiples of 16 bytes, through shared memory in whole vectors, in a persistent grid."""
     sizes = [a.size for a in case.walk.arrays if a.name in case.dense]
-    if not sizes or case.widest() * min(sizes) >= WIDE:
+    if not sizes or case.widest * min(sizes) >= WIDE:
         return
     for threads in THREADS:
         tile = tile_for(case.work.length, threads, 1)
@@ -123,8 +123,8 @@ def _peeled(case: Case) -> Iterator[Schedule]:
 
 def peeled_vectors(case: Case) -> list[int]:
     """The widest vector of rows that start anywhere, and narrower ones for short rows; none where all are aligned."""
-    most = case.widest_peeled()
-    if case.widest() >= most:
+    most = case.widest_peeled
+    if case.widest >= most:
         return []
     least = most if case.work.length > 4096 else max(2, most // 2) if case.work.length > 512 else 2
     return [v for v in (16, 8, 4, 2) if least <= v <= most]
@@ -133,7 +133,7 @@ def peeled_vectors(case: Case) -> list[int]:
 def _staged(case: Case) -> Iterator[Schedule]:
     """Short rows through shared memory, where they do not begin at multiples of 16 bytes themselves."""
     sizes = [a.size for a in case.walk.arrays if a.name in case.dense]
-    if not sizes or case.widest() * min(sizes) >= WIDE or case.work.length > LONGEST_STAGED:
+    if not sizes or case.widest * min(sizes) >= WIDE or case.work.length > LONGEST_STAGED:
         return
     for threads in (1, 2, 4, 8):
         tile = tile_for(case.work.length, threads, 1)
@@ -157,7 +157,7 @@ def _vectors(case: Case, widest: int, deterministic: bool) -> list[int]:
     found = [widest]
     if case.work.length <= 4096:
         found.append(max(1, widest // 2))
-    by_type = case.widest_by_type()
+    by_type = case.widest_by_type
     if not deterministic and case.walk.layout(by_type).unit:
         found.append(by_type)
     return list(dict.fromkeys([*found, *([1] if case.ordered else [])]))
@@ -285,7 +285,7 @@ def waiting(case: Case) -> list[Schedule]:
     clusters to fill the device."""
     found, most = list[Schedule](), case.target.multiprocessors
     peel = bool(peeled_vectors(case))
-    vector = case.widest_peeled() if peel else case.widest()
+    vector = case.widest_peeled if peel else case.widest
     if not case.reduces or not case.program.keeps or case.work.length < LONG:
         return []
     counts = dict.fromkeys((8, 16, 32, 64, power(most + 1) // 2, most))
@@ -305,7 +305,7 @@ def prefetched(case: Case) -> list[Schedule]:
     bits would be behind tests of bounds, that takes as long as reading rows twice (measured with 40000 to 300000
     elements, H200, 2026-11-22)."""
     peel = bool(peeled_vectors(case))
-    vector = case.widest_peeled() if peel else case.widest()
+    vector = case.widest_peeled if peel else case.widest
     if not (case.reduces and case.program.keeps and case.work.reread_bytes):
         return []
     if case.work.length < LONG or case.target.cc < COPIES:

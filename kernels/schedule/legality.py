@@ -145,8 +145,8 @@ def _one_warp(s: Schedule) -> bool:
 def _peeled(case: Case, s: Schedule) -> str:
     """Why rows that start anywhere cannot be read in such vectors; empty where they can."""
     sizes = [a.size for a in case.walk.peelable]
-    if s.vector > case.widest_peeled() or s.vector < 2:
-        return f"rows are read in vectors of 2 to {case.widest_peeled()} elements, and not in those of {s.vector}"
+    if s.vector > case.widest_peeled or s.vector < 2:
+        return f"rows are read in vectors of 2 to {case.widest_peeled} elements, and not in those of {s.vector}"
     if s.vector * min(sizes) < 4:
         return f"{s.vector} elements of {min(sizes)} bytes are less than a word"
     if s.threads < 2 * (s.vector - 1):
@@ -561,7 +561,7 @@ FIT = (
         "vectors divide the length",
         lambda case, s: case.work.length % s.vector and not s.peel,
         lambda case, s: f"vector={s.vector} does not divide the length {case.work.length} of {case.stream}",
-        lambda case, s: f"vector={case.widest()}",
+        lambda case, s: f"vector={case.widest}",
     ),
     Law(
         "rows that start anywhere",
