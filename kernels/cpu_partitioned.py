@@ -179,20 +179,23 @@ class Parts:
     def _operations(self, partition: Partition, asked: Asked, program: Program, most: float) -> float | None:
         """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does, and
         where they are as many as `most` at least."""
-        least = _at_least(partition, asked.usual, self._multiplies)
-        if not self._may_lie_between(partition, asked, program) or least >= most or self.tried.enough:
+        parts = *partition.before, partition.last
+        each = [_of_part_at_least(spec, asked.usual, self._multiplies) for spec in parts]
+        between = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
+        if not self._may_lie_between(partition, asked, program) or between + sum(each) >= most or self.tried.enough:
             return None
         self.tried.count += 1
-        total = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
-        for spec in (*partition.before, partition.last):
+        for k, spec in enumerate(parts):
             run = self.run_of(spec)
             if run is None:
                 return None
             own = self.asked_of(spec, partition, asked, program)
             if run._program_of(own.kind).real != program.real:
                 return None
-            total += CALL + run._parts.choice(own).operations
-        return total
+            each[k] = CALL + run._parts.choice(own).operations
+            if between + sum(each) >= most:
+                return None
+        return between + sum(each)
 
     def _may_lie_between(self, partition: Partition, asked: Asked, program: Program) -> bool:
         """Whether it is not far larger than a call's arrays, and is not masked by an infinity: each is looked into."""
@@ -264,11 +267,15 @@ def _at_least(partition: Partition, sizes: Mapping[str, int], multiplies: bool) 
     """Operations that parts take at least, known before any of them has a form: each term of their sums once, of
     products of matrices in less time."""
     parts = (*partition.before, partition.last)
-    sums = (n for spec in parts for n in walk(*spec.outputs.values()) if n.op == "reduce" and one_hot_of(n) is None)
-    each = ((prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}), multiplies and contracts(n)) for n in sums)
-    terms = sum(count / FASTER if fast else count for count, fast in each)
     between = sum(prod(sizes[a] for a in axes) for axes in partition.between.values())
-    return 2 * terms + KEPT * between + CALL * len(parts)
+    return KEPT * between + sum(_of_part_at_least(spec, sizes, multiplies) for spec in parts)
+
+
+def _of_part_at_least(spec: Spec, sizes: Mapping[str, int], multiplies: bool) -> float:
+    """Operations of a part and its call, at least."""
+    sums = (n for n in walk(*spec.outputs.values()) if n.op == "reduce" and one_hot_of(n) is None)
+    each = ((prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}), multiplies and contracts(n)) for n in sums)
+    return 2 * sum(count / FASTER if fast else count for count, fast in each) + CALL
 
 
 def _held(partition: Partition, sizes: Mapping[str, int], real: str) -> int:
