@@ -62,7 +62,8 @@ def test_what_lies_between_products_and_is_far_larger_than_they_are_is_refused()
 
 def test_float16_between_products_is_asked_for() -> None:
     """It may be too large for float16: without being asked, no chain is taken, and parts leave each other float32."""
-    made = planned("gated", SMALL, "float16", None)
+    made = planned("gated", LARGE, "float16", None)
+    assert made.before
     assert {o.dtype for o, _ in made.scratch.values()} == {"float32"}
     assert planned("gated", SMALL, "float16").before
 
