@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.contractions import above_reductions, contracts
+from redalg.graph.contractions import above_reductions
 from redalg.graph.node import leaves, outermost_reductions, walk
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.products.blocks import block_of
-from redalg.kernels.cpu.products.calls import FASTER, may_multiply
+from redalg.kernels.cpu.products.calls import FASTER, is_over_pairs, may_multiply
 from redalg.kernels.cpu.ready import Ready
 from redalg.kernels.cpu.rescue import Rescue
 from redalg.kernels.cpu.walk import Compiled
@@ -274,7 +274,7 @@ def _at_least(partition: Partition, sizes: Mapping[str, int], multiplies: bool) 
 def _of_part_at_least(spec: Spec, sizes: Mapping[str, int], multiplies: bool) -> float:
     """Operations of a part and its call, at least."""
     sums = (n for n in walk(*spec.outputs.values()) if n.op == "reduce" and one_hot_of(n) is None)
-    each = ((prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}), multiplies and contracts(n)) for n in sums)
+    each = ((prod(sizes.get(a, 1) for a in n.axes | {*n.attr.axes}), multiplies and is_over_pairs(n)) for n in sums)
     return 2 * sum(count / FASTER if fast else count for count, fast in each) + CALL
 
 

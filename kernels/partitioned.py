@@ -231,7 +231,7 @@ class _Parts:
         """What a part takes at least: its launch, and what it reads and writes."""
         target, sizes, lying = self.call.target, self.sizes, self.program.real
         known = {n: str(d) for n, d in self.call.dtypes.items()} | {r.name: r.dtype for r in self.program.results}
-        arrays = {t.name: t.axes for t in spec.tensors if t.axes} | spec.output_axes
+        arrays = {t.name: t.axes for t in spec.tensors if t.axes} | dict(spec.output_axes)
         kinds = ((axes, narrow.get(n) or known.get(n, lying)) for n, axes in arrays.items())
         moved = sum(prod(sizes[a] for a in axes) * STORAGE[kind] for axes, kind in kinds if kind in STORAGE)
         return target.launch + max(0, moved - target.l2) / target.reachable

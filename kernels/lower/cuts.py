@@ -10,6 +10,7 @@ not compute them again for every axis that they do not vary along.
   weights of a mean. Of products inside of elements alone, and of all.
 * Terms and factors of a result whose reductions have nothing in common: a difference of two averages by weights of
   their own.
+* Products, and distances of all rows from all others, without the maps around them.
 * The reductions of a result that vary along different axes: a sum of every row that a matrix is divided by.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from redalg.graph.contractions import contracts
+from redalg.graph.contractions import compares, contracts
 from redalg.graph.node import (
     BOOLEAN,
     Node,
@@ -62,17 +63,17 @@ def cuts(outputs: Mapping[str, Node], further: bool = True) -> Iterator[Cut]:
     yield _operands(outputs, {m for n in walk(*roots) if n.op == "reduce" for m in walk(*n.args)})
     yield _apart(outputs)
     if further:
-        whole = frozenset(outermost(contracts, *roots))
-        yield Cut(outputs, whole, alone=whole)
+        yield from _alone(outputs)
         yield _operands(outputs, {*walk(*roots)})
         yield _by_axes(outputs)
 
 
 def may_be_cut(outputs: Mapping[str, Node]) -> bool:
-    """Whether a reduction in the outputs may be worth a part of its own: one of several, along axes of its own."""
-    reductions = [n for n in walk(*outputs.values()) if n.op == "reduce"]
+    """Whether a reduction in the outputs may be worth a part of its own: one of several, along axes of its own, or one
+    with a map around it."""
+    reductions = {n for n in walk(*outputs.values()) if n.op == "reduce"}
     if len(reductions) < 2:
-        return False
+        return any(compares(n) or contracts(n) for n in reductions.difference(outputs.values()))
     return any(map(contracts, reductions)) or bool(_inner([*outputs.values()]) or _by_axes(outputs).nodes)
 
 
@@ -87,6 +88,16 @@ def _products(roots: list[Node]) -> Iterator[set[Node]]:
     for along in dict.fromkeys(n.attr.axes for n in products):
         yield {n for n in products if n.attr.axes != along}
     yield {m for n in products for m in walk(*n.args) if contracts(m)}
+
+
+def _alone(outputs: Mapping[str, Node]) -> Iterator[Cut]:
+    """Products and distances without the maps around them; products alone, too, where there are both."""
+    roots = [*outputs.values()]
+    products = frozenset(outermost(contracts, *roots))
+    yield Cut(outputs, products, alone=products)
+    both = frozenset(outermost(lambda n: contracts(n) or compares(n), *roots))
+    if both != products:
+        yield Cut(outputs, both, alone=both)
 
 
 def _heights(roots: Iterable[Node]) -> dict[Node, int]:

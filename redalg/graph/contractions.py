@@ -29,6 +29,24 @@ def contracts(node: Node) -> bool:
     return False
 
 
+def compares(node: Node) -> bool:
+    """A sum whose elements are a function of two tensors, each of which is read again along an axis that the other
+    lacks: a product of matrices, or distances of all rows of one from all of the other.
+
+    >>> import redalg as ra
+    >>> x, c, w = ra.tensors("x[i,d] c[j,d] w[d]")
+    >>> [compares(ra.Spec(y=ra.sum(abs(x - other), "d")).outputs["y"]) for other in (c, w)]
+    [True, False]
+    """
+    if node.op != "reduce" or node.attr.kind != "sum":
+        return False
+    read = [n for n in above_reductions(node.args[0]) if n.op in ("tensor", "reduce")]
+    along = {*node.attr.axes}
+    return len(read) == 2 and all(
+        n.op == "tensor" and a.axes - b.axes - along for n, a, b in zip(read, read, read[::-1], strict=True)
+    )
+
+
 def above_reductions(root: Node) -> Iterator[Node]:
     """The nodes of an expression down to the reductions in it, which are not entered."""
     waiting, seen = [root], {root}
@@ -41,4 +59,4 @@ def above_reductions(root: Node) -> Iterator[Node]:
             waiting += fresh
 
 
-__all__ = ["above_reductions", "contracts"]
+__all__ = ["above_reductions", "compares", "contracts"]

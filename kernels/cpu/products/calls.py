@@ -1,7 +1,8 @@
 """Calls that are a product of two matrices: by tiles of sums (`redalg.kernels.cpu.products.tiles`), not row by row.
 
 `factors_of` says whether a spec is one: Σ_k of two tensors and numbers, with an axis of its own for rows and for
-columns, and any that all three arrays have. `multiplied` prepares its calls. Where a result is infinite or NaN, the
+columns, and any that all three arrays have; or Σ_k of another function of two tensors, as distances are.
+`multiplied` prepares its calls. Where a result is infinite or NaN, the
 kernel of rows computes the call anew: it looks into rows that leave the range of their numbers.
 """
 
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from redalg.graph.node import Node, factors
-from redalg.kernels.cpu.products.tiles import Product, Shape, text_of, tile_of
+from redalg.graph.contractions import compares, contracts
+from redalg.graph.node import Node, factors, leaves
+from redalg.kernels.cpu.products.terms import PRODUCT, Term, term_of
+from redalg.kernels.cpu.products.tiles import Product, Shape, text_of, tile_for
 from redalg.kernels.cpu.ready import WHERE, Ready
 from redalg.kernels.cpu.walk import address_of, steps_of
 from redalg.numeric.out import by_output, shared
@@ -31,7 +34,8 @@ KINDS = (np.dtype("float32"), np.dtype("float64"))
 
 
 class Factors(NamedTuple):
-    """The tensors that are multiplied, the one along rows first, axes by their roles, and a factor of all sums."""
+    """The tensors that are multiplied, the one along rows first, axes by their roles, a factor of all sums, and what is
+    added up."""
 
     names: tuple[str, str]
     axes: tuple[Axes, Axes]
@@ -40,6 +44,7 @@ class Factors(NamedTuple):
     rows: Axes
     columns: Axes
     factor: float
+    term: Term
 
 
 def factors_of(spec: Spec) -> Factors | None:
@@ -49,6 +54,8 @@ def factors_of(spec: Spec) -> Factors | None:
     >>> found = factors_of(ra.parse("return y = sum[k](a[b,i,k]*w[b,k,j])/8"))
     >>> found.names, found.batch, found.rows, found.columns, found.factor
     (('a', 'w'), ('b',), ('i',), ('j',), 0.125)
+    >>> str(factors_of(ra.parse("return y = sum[k](abs(a[i,k] - w[j,k]))")).term)
+    'abs(sub(a, b))'
     >>> factors_of(ra.parse("return y = sum[k](a[i,k]*w[k])")) is None
     True
     """
@@ -61,6 +68,9 @@ def factors_of(spec: Spec) -> Factors | None:
     fold, (left, right), factor = found
     order, terms = spec.output_axes[name], fold.attr.axes
     left, right = (left, right) if {*order[-1:]} <= right.axes else (right, left)
+    term = PRODUCT if _is_product(fold) else term_of(fold.args[0], left, right)
+    if term is None:
+        return None
     batch, rows, columns = (
         tuple(a for a in order if a in own)
         for own in (left.axes & right.axes, left.axes - right.axes, right.axes - left.axes)
@@ -69,22 +79,40 @@ def factors_of(spec: Spec) -> Factors | None:
         return None
     inner = tuple(a for a in left.attr.axes if a in terms)
     names = left.attr.name, right.attr.name
-    return Factors(names, (left.attr.axes, right.attr.axes), inner, batch, rows, columns, factor)
+    return Factors(names, (left.attr.axes, right.attr.axes), inner, batch, rows, columns, factor, term)
 
 
 def _multiplied(node: Node) -> tuple[Node, list[Node], float] | None:
-    """A sum of products of two tensors that have all of its axes, these, and the numbers around and inside of it."""
+    """A sum over two tensors that have all of its axes, these, and the numbers around it, and inside of a product."""
     parts = node.args if node.op == "mul" else (node,)
     folds = [p for p in parts if p.op == "reduce" and p.attr.kind == "sum"]
-    if len(folds) != 1:
+    tensors = _pair(folds[0]) if len(folds) == 1 else None
+    if tensors is None:
         return None
-    inside = factors(folds[0])
-    tensors = [f for f in inside if f.op == "tensor"]
-    others = [*(p for p in parts if p is not folds[0]), *(f for f in inside if f.op != "tensor")]
-    whole = all(len(t.attr.axes) == len(t.axes) and t.axes.issuperset(folds[0].attr.axes) for t in tensors)
-    if len(tensors) != 2 or not whole or any(p.op != "const" for p in others):
-        return None
-    return folds[0], tensors, float(prod(p.attr for p in others))
+    inside = [f for f in factors(folds[0]) if f.op != "tensor"] if _is_product(folds[0]) else []
+    others = [*(p for p in parts if p is not folds[0]), *inside]
+    return (folds[0], tensors, float(prod(p.attr for p in others))) if all(p.op == "const" for p in others) else None
+
+
+def _pair(fold: Node) -> list[Node] | None:
+    """The two tensors that a sum is over, if it is over such."""
+    tensors = leaves(fold.args[0], "tensor")
+    whole = all(len(t.attr.axes) == len(t.axes) and t.axes.issuperset(fold.attr.axes) for t in tensors)
+    return tensors if len(tensors) == 2 and whole else None
+
+
+def _is_product(fold: Node) -> bool:
+    """Whether a sum is of products of two tensors and numbers."""
+    inside = factors(fold)
+    return sum(f.op == "tensor" for f in inside) == 2 and all(f.op in ("tensor", "const") for f in inside)
+
+
+def is_over_pairs(node: Node) -> bool:
+    """Whether a sum is a contraction, or one of another function of two tensors that tiles compute."""
+    if contracts(node):
+        return True
+    tensors = _pair(node) if compares(node) else None
+    return tensors is not None and term_of(node.args[0], *tensors) is not None
 
 
 def shape_of(found: Factors, sizes: Mapping[str, int], strides: Sequence[Mapping[str, int]]) -> Shape | None:
@@ -153,7 +181,8 @@ def multiplied(
     if shape is None:
         return None
     places = [list(held).index(n) for n in found.names]
-    return Multiplied(whole, Product(shape, dtype, found.factor), program, name, (places[0], places[1]))
+    product = Product(shape, dtype, found.factor, found.term)
+    return Multiplied(whole, product, program, name, (places[0], places[1]))
 
 
 class Multiplied:
@@ -162,9 +191,11 @@ class Multiplied:
     def __init__(self, whole: Ready, product: Product, program: Any, name: str, places: tuple[int, int]) -> None:
         self._whole, self._product, self._places, self._name = whole, product, places, name
         self.wants, self.sizes = whole.wants, whole.sizes
-        tile, dtype = tile_of(product.dtype.itemsize), product.dtype
-        told = f"a product of matrices by tiles of {tile.rows} by {tile.columns} sums in registers, panels packed"
-        self.last = (Shown(program, told, Text(f"; {name}: {told}, {dtype}\n{text_of(dtype.itemsize)}")),)
+        dtype, term = product.dtype, product.term
+        tile = tile_for(dtype.itemsize, term)
+        what = "a product of matrices" if term == PRODUCT else f"sums of {term} over pairs"
+        told = f"{what} by tiles of {tile.rows} by {tile.columns} sums in registers, panels packed"
+        self.last = (Shown(program, told, Text(f"; {name}: {told}, {dtype}\n{text_of(dtype.itemsize, term)}")),)
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
@@ -209,4 +240,4 @@ def may_multiply(spec: Spec, dtypes: Iterable[str]) -> bool:
     return {*dtypes} in ({"float32"}, {"float64"}) and factors_of(spec) is not None
 
 
-__all__ = ["FASTER", "Multiplied", "may_multiply", "multiplied"]
+__all__ = ["FASTER", "Multiplied", "is_over_pairs", "may_multiply", "multiplied"]

@@ -1,4 +1,5 @@
-"""Products of matrices on the CPU: C[i,j] = c·Σ_k A[i,k]·B[j,k], with tiles of sums in registers.
+"""Products of matrices on the CPU: C[i,j] = c·Σ_k A[i,k]·B[j,k], with tiles of sums in registers; and sums over pairs
+like them, Σ_k f(A[i,k], B[j,k]) (`redalg.kernels.cpu.products.terms`).
 
 The layers around the inner loop are those of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication,
 2008): B is packed in panels of as many columns as a tile has, so that its vectors are read one after the other; a block
@@ -7,7 +8,7 @@ type of the operands; every one adds its terms in their order, by fused multipli
 not depend on where it lies in a tile, on blocks, or on threads.
 
 Two functions in LLVM's language, compiled for this processor (`redalg.kernels.cpu.build.loaded_text`): one packs
-panels `low` to `high`, the other multiplies units `low` to `high`, each a block of rows by some panels.
+panels `low` to `high`, the other computes units `low` to `high`, each a block of rows by some panels.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from llvmlite import ir
@@ -24,6 +26,7 @@ from llvmlite import ir
 from redalg.kernels.code.processor import processor
 from redalg.kernels.cpu import pool
 from redalg.kernels.cpu.build import SHAPE, loaded_text
+from redalg.kernels.cpu.products.terms import PRODUCT, Printed, Term
 from redalg.kernels.cpu.threads import share, threads
 
 WORDS = (
@@ -34,7 +37,8 @@ TERMS = 384  # of a panel that are multiplied at a time: with a tile's columns t
 TURNED = 64  # terms of a panel that are packed at a time, where they are neighbours in memory and columns are not
 TILES = 8  # of rows in a block
 UNITS = 256  # of a product, where there is enough to share out among threads
-SHARE = 1 << 21  # multiplications that are worth waking a thread
+SHARE = 1 << 21  # terms that are worth waking a thread
+SHORT = 3  # operations of a term whose values take no more than a register
 I64, I32, I8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
 
@@ -50,13 +54,19 @@ class Tile(NamedTuple):
         return self.vectors * self.lanes
 
 
-@lru_cache(maxsize=2)
-def tile_of(itemsize: int) -> Tile:
-    """As many sums as there are registers beside those for a row of B and a number of A."""
+@lru_cache(maxsize=8)
+def tile_of(itemsize: int, short: bool = True) -> Tile:
+    """As many sums as there are registers beside those for a row of B and a number of A, and, where a term is not
+    `short`, for what is calculated of them."""
     features = {word for word in processor().features.split(",") if word.startswith("+")}
     if "+avx512f" in features:
-        return Tile(12, 2, 64 // itemsize)
-    return Tile(6, 2, (32 if "+avx2" in features else 16) // itemsize)
+        return Tile(12 if short else 8, 2, 64 // itemsize)
+    return Tile(6 if short else 4, 2, (32 if "+avx2" in features else 16) // itemsize)
+
+
+def tile_for(itemsize: int, term: Term) -> Tile:
+    """The tile of sums of such terms."""
+    return tile_of(itemsize, term.steps <= SHORT)
 
 
 @dataclass(frozen=True)
@@ -74,11 +84,11 @@ class Shape:
 
 
 class Product:
-    """A product of one shape."""
+    """A product of one shape, or a sum of other terms."""
 
-    def __init__(self, shape: Shape, dtype: np.dtype, factor: float = 1.0) -> None:
-        self.shape, self.dtype, tile = shape, dtype, tile_of(dtype.itemsize)
-        self._pack, self._multiply = _functions(dtype.itemsize)
+    def __init__(self, shape: Shape, dtype: np.dtype, factor: float = 1.0, term: Term = PRODUCT) -> None:
+        self.shape, self.dtype, self.term, tile = shape, dtype, term, tile_for(dtype.itemsize, term)
+        self._pack, self._multiply = _functions(dtype.itemsize, term)
         self.panels = -(-shape.columns // tile.columns)
         self.row_blocks = -(-shape.rows // (tile.rows * TILES))
         work = shape.batches * shape.rows * shape.columns * shape.terms
@@ -93,7 +103,7 @@ class Product:
         self._packed = shape.batches * self.panels * tile.columns * shape.terms
 
     def __call__(self, a: int, b: int, c: int) -> None:
-        """Multiply what lies at these addresses."""
+        """Compute what lies at these addresses."""
         held = np.empty(self._packed + 64 // self.dtype.itemsize, self.dtype)
         at = -(-held.ctypes.data // 64) * 64
         table = struct.pack("<4q", a, b, at, c) + self._tail
@@ -116,24 +126,29 @@ class _Function:
         self.call, self.job = SHAPE(address), pool.Job([(address, 1)], False)
 
 
-@lru_cache(maxsize=2)
-def _functions(itemsize: int) -> tuple[_Function, _Function]:
-    names = tuple(f"redalg_{word}_{8 * itemsize}" for word in ("pack", "multiply"))
-    found = loaded_text(text_of(itemsize), names)
+@lru_cache(maxsize=256)
+def _functions(itemsize: int, term: Term) -> tuple[_Function, _Function]:
+    names = _names(itemsize, term)
+    found = loaded_text(text_of(itemsize, term), names)
     return _Function(found[names[0]]), _Function(found[names[1]])
+
+
+def _names(itemsize: int, term: Term) -> tuple[str, str]:
+    mark = "" if term == PRODUCT else f"_{crc32(str(term).encode()):08x}"
+    return f"redalg_pack_{8 * itemsize}{mark}", f"redalg_multiply_{8 * itemsize}{mark}"
 
 
 # --- in LLVM's language ----------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=2)
-def text_of(itemsize: int) -> str:
+@lru_cache(maxsize=256)
+def text_of(itemsize: int, term: Term = PRODUCT) -> str:
     """Both functions, for numbers of so many bytes."""
     module = ir.Module(name="product")
-    for word, body in (("pack", _Pack), ("multiply", _Multiply)):
-        kind = ir.FunctionType(I32, (I8.as_pointer(), I64, I64))
-        function = ir.Function(module, kind, f"redalg_{word}_{8 * itemsize}")
-        body(function, tile_of(itemsize), itemsize).whole()
+    kind = ir.FunctionType(I32, (I8.as_pointer(), I64, I64))
+    pack, multiply = (ir.Function(module, kind, name) for name in _names(itemsize, term))
+    _Pack(pack, tile_for(itemsize, term), itemsize).whole()
+    _Multiply(multiply, tile_for(itemsize, term), itemsize, term).whole()
     text = str(module)
     return "\n".join(line for line in text.splitlines() if not line.startswith("target "))
 
@@ -205,13 +220,11 @@ class _Pack(_Printer):
 class _Multiply(_Printer):
     """A block of rows by a chunk of panels."""
 
-    def __init__(self, function: Any, tile: Tile, itemsize: int) -> None:
+    def __init__(self, function: Any, tile: Tile, itemsize: int, term: Term) -> None:
         super().__init__(function, tile, itemsize)
+        self.term, self.printed = term, Printed(self.b, self.vector, function.module)
         self.held = self.b.alloca(self.vector, tile.rows * tile.vectors)  # a tile on its way from or to C
         self.held.align = 64
-        word = f"llvm.fma.v{tile.lanes}f{8 * itemsize}"
-        kind = ir.FunctionType(self.vector, (self.vector,) * 3)
-        self.fma = ir.Function(function.module, kind, word)
 
     def unit(self, unit: Any) -> None:
         b, w, tile = self.b, self.w, self.tile
@@ -279,7 +292,7 @@ class _Multiply(_Printer):
         return 64 if own else 4 if self.real == ir.FloatType() else 8
 
     def _summed(self, a: Any, p: Any, row: Any, k: Any, count: Any) -> None:
-        """The inner loop: a number of every row times a line of the panel, for `count` terms."""
+        """The inner loop: a number of every row and a line of the panel, for `count` terms."""
         b, w, tile = self.b, self.w, self.tile
         limit = b.sub(w["rows"], I64(1))
         lines = []
@@ -307,7 +320,8 @@ class _Multiply(_Printer):
         made = []
         for r in range(tile.rows):
             left = self._spread(b.load(b.gep(lines[r], [step])))
-            made += [b.call(self.fma, (left, right[v], sums[r * tile.vectors + v])) for v in range(tile.vectors)]
+            own = sums[r * tile.vectors : (r + 1) * tile.vectors]
+            made += [self.printed.added(self.term, left, *pair) for pair in zip(right, own, strict=True)]
         following = b.add(turn, I64(1))
         turn.add_incoming(following, body)
         for phi, x in zip(sums, made, strict=True):
