@@ -1,7 +1,7 @@
 """Settings shared by all tests: a bare checkout works, Hypothesis profiles, the markers `gpu` and `deep`.
 
-What lies in ``tests/deep`` is the deep suite. Tests elsewhere are the fast one, but for parameters marked as deep
-(`tests/support/sample.py`). See ``tests/README.md``.
+What lies in ``tests/deep`` is the deep suite. What lies elsewhere is the fast one, but for tests or parameters marked
+as deep (`tests/support/sample.py`). See ``tests/README.md``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # nodes come and go by the thousand: a tenth of all time went into looking for cycles
+    gc.set_threshold(50_000, 20, 100)  # nodes come and go by the thousand: a tenth of all time went into cycles
     gc.enable()
 
 

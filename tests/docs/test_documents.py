@@ -47,10 +47,11 @@ def outcome(page: Path) -> doctest.TestResults:
     return doctest.testfile(str(page), module_relative=False, encoding="utf-8")
 
 
-TORCH = ROOT / "docs" / "torch.md"  # PyTorch compiles for as long as all other pages take
+# What takes long: for torch.md PyTorch compiles for as long as all other pages take.
+LONG = [p for p in PAGES if p.name in ("torch.md", "limits.md", "dask.md", "sklearn.md", "coming_from.md")]
 
 
-@pytest.mark.parametrize("page", [*(p for p in PAGES if p != TORCH), *deep([TORCH])], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*(p for p in PAGES if p not in LONG), *deep(LONG)], ids=lambda p: p.name)
 def test_the_examples_of_a_page_run(page: Path) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name], reason=f"the examples of {page.name} run with {NEEDS[page.name]}")

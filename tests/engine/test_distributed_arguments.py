@@ -60,9 +60,9 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize("text", PLANTED)
+@pytest.mark.parametrize("text", [*PLANTED[:2], *deep(PLANTED[2:])])
 @pytest.mark.parametrize(
-    ("bad", "culprit"), [("sum[j](where(x[j] > u*3/2, x[j], 0))", " < "), ("sum[j](tanh(x[j] - u))", "tanh(")]
+    ("bad", "culprit"), [("sum[j](where(x[j] > u*3/2, x[j], 0))", " < "), *deep([("sum[j](tanh(x[j] - u))", "tanh(")])]
 )
 def test_a_culprit_among_stages_that_have_a_form_is_named(text, bad, culprit):
     found = ra.verdict(ra.parse(text.format(bad=bad)))

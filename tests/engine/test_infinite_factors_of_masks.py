@@ -14,6 +14,7 @@ import pytest
 
 import redalg as ra
 from redalg.graph.functions import FUNCTIONS
+from tests.support.sample import deep, one_in
 
 MASKS = ("k[i,j]", "index[j] <= index[i]", "index[i] < index[j]", "index[j] == index[i] + 1", "z[i,j] > 100")
 FACTORS = ("x[i,j]", "max[j](z[i,j])", "1/(1 + sum[j](x[i,j])**2)", "sum[j](z[i,j]*x[i,j])", "b[j]")
@@ -33,9 +34,10 @@ def arrays_of(spec: Any, at: dict[str, tuple[int, ...]], value: float) -> dict[s
     return found
 
 
-@pytest.mark.parametrize("written", [*WRITTEN[:2], *(pytest.param(w, marks=pytest.mark.deep) for w in WRITTEN[2:])])
-@pytest.mark.parametrize("factor", FACTORS)
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    ("mask", "factor", "written"),
+    [*one_in(3, MASKS, FACTORS, WRITTEN[:2]), *deep(product(MASKS, FACTORS, WRITTEN[2:]))],
+)
 def test_a_result_is_the_definition_or_nan(mask: str, factor: str, written: str) -> None:
     masked = f"where({mask}, z[i,j], 0)"
     tensors = [

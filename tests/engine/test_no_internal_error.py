@@ -8,6 +8,7 @@ import pytest
 import redalg as ra
 from redalg.errors import Undecided
 from redalg.graph import node as g
+from tests.support.sample import one_in
 from tests.support.witness_recompute import check
 
 SHARES = "tensors k[j] integer; m = max[j](k[j]); return y = mean[j](softmax[j](k[j]*m))"
@@ -68,20 +69,17 @@ def test_an_axis_that_roots_cancel_from_counts_its_positions(text: str) -> None:
 
 MASKED = "tensors x[j], b[j] bool, z[j]; u = where(b[j], x[j], -oo); m = max[j](u); "
 DEVIATION = "h = std[j](z[j]); "
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        MASKED + "return y = z[j]*max[j](exp(u - m))",
-        MASKED + "return y = sum[j](z[j]*max[j](exp(u - m)))",
-        MASKED + "return y = min[j](exp(u - m)) + sum[j](z[j])",
-        "m = max[j](x[j]); return y = max[j](exp(x[j]/4 - m/4)), z = min[j](exp(x[j] - m))",
-        DEVIATION + "return y = argmin[j](x[j]/h)/2",
-        DEVIATION + "return y = argmax[j](x[j]/h)/max[j](z[j])",
-    ],
+EXTREMA = (
+    MASKED + "return y = z[j]*max[j](exp(u - m))",
+    MASKED + "return y = sum[j](z[j]*max[j](exp(u - m)))",
+    MASKED + "return y = min[j](exp(u - m)) + sum[j](z[j])",
+    "m = max[j](x[j]); return y = max[j](exp(x[j]/4 - m/4)), z = min[j](exp(x[j] - m))",
+    DEVIATION + "return y = argmin[j](x[j]/h)/2",
+    DEVIATION + "return y = argmax[j](x[j]/h)/max[j](z[j])",
 )
-@pytest.mark.parametrize("given", ["all", "some", "none"])
+
+
+@pytest.mark.parametrize(("given", "text"), one_in(3, ["all", "some", "none"], EXTREMA))
 def test_extrema_of_exponentials_and_positions_in_results(text: str, given: str) -> None:
     """Where all is masked the exponentials are 0; a position by a deviation of 0 leaves NaN, and no other number."""
     form = ra.derive_incremental(ra.parse(text), axis="j")

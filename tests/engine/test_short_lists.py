@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import redalg as ra
 from tests.support.forms import form_of_text
 from tests.support.profiles import examples
-from tests.support.sample import deep
+from tests.support.sample import deep, one_in
 
 ENTRIES = (
     "v",
@@ -141,13 +141,14 @@ def test_lists_that_are_not_full_keep_their_digits(output: str) -> None:
 
 
 INTEGERS = ("int8", "int64", "uint8")
+FACTORS = ("max[j](z[j])", "sum[j](abs(z[j]))", "(c + min[j](z[j]))")
+SCALED = ("index[j]*{}", "z[j]*{}", "(z[j] - 1)*{}", "z[j] + {}", "-z[j]*{}")
 
 
 @pytest.mark.parametrize(
     ("target", "kinds"), [("numpy", INTEGERS), ("cpu", INTEGERS[:1]), *deep([("cpu", INTEGERS[1:])])]
 )
-@pytest.mark.parametrize("factor", ["max[j](z[j])", "sum[j](abs(z[j]))", "(c + min[j](z[j]))"])
-@pytest.mark.parametrize("element", ["index[j]*{}", "z[j]*{}", "(z[j] - 1)*{}", "z[j] + {}", "-z[j]*{}"])
+@pytest.mark.parametrize(("element", "factor"), one_in(3, SCALED, FACTORS))
 def test_lists_that_a_stage_value_scales_end_as_lists_do(
     element: str, factor: str, target: str, kinds: tuple[str, ...]
 ) -> None:

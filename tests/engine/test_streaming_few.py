@@ -14,6 +14,7 @@ import redalg as ra
 from redalg.streaming import few
 from redalg.streaming.few import Held
 from redalg.testing.generator import generate
+from tests.support.sample import one_in
 
 TEXTS = (
     "return y = sum[j](x[j])",
@@ -77,9 +78,11 @@ def fed(form: Any, arrays: Sequence[dict[str, np.ndarray]]) -> ra.Accumulator:
     return acc  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
-@pytest.mark.parametrize("sort", ["plain", "ties", "zeros", "huge", "infinite", "masked", "tiny", "far"])
-@pytest.mark.parametrize("length", [1, 2, 5, 13, 16, 100])
+LENGTHS, DTYPES = (1, 2, 5, 13, 16, 100), ("f8", "f4")
+SORTS = ("plain", "ties", "zeros", "huge", "infinite", "masked", "tiny", "far")
+
+
+@pytest.mark.parametrize(("length", "sort", "dtype"), one_in(3, LENGTHS, SORTS, DTYPES))
 def test_numbers_give_the_bits_of_arrays(length: int, sort: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for form in forms():
         arrays = chunks(form, length, sort, dtype=dtype)

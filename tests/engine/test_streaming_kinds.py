@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from redalg.errors import RedalgError
 from redalg.streaming import Accumulator
 from tests.support.forms import form_of_text
+from tests.support.sample import one_in
 
 TEXTS = {
     "sum": "return y = sum[j](x[i,j])",
@@ -65,8 +66,7 @@ def bits(acc: Accumulator) -> Any:
     return [(*rest, real.tolist()) for *rest, real in held], acc.count, acc.nbytes, acc.covered
 
 
-@pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(("deterministic", "name"), one_in(4, [False, True], TEXTS))
 @given(data=st.data())
 def test_what_was_prepared_changes_no_bit(name: str, deterministic: bool, data: st.DataObject) -> None:
     form = form_of_text(TEXTS[name], max_passes=2)

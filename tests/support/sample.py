@@ -7,6 +7,7 @@ Together they have every kind of slot, every kind and policy of an anchor and ev
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -26,9 +27,21 @@ def deep(values: Iterable[Any]) -> list[Any]:
     return [pytest.param(*(v if type(v) is tuple else (v,)), marks=pytest.mark.deep) for v in values]
 
 
-def by_name(names: Iterable[str] | None = None) -> pytest.MarkDecorator:
+def one_in(n: int, *values: Iterable[Any], first: int = 0) -> list[Any]:
+    """Values of a parameter, or all combinations of those of several: the fast suite runs one in `n`, whose places add
+    up to `first` modulo `n`, so that it has a mix of all. A tuple is a value of each of several parameters."""
+    return [
+        pytest.param(
+            *(x for _, v in chosen for x in (v if type(v) is tuple else (v,))),
+            marks=() if sum(k for k, _ in chosen) % n == first else pytest.mark.deep,
+        )
+        for chosen in product(*map(enumerate, values))
+    ]
+
+
+def by_name(names: Iterable[str] | None = None, fast: Iterable[str] = SAMPLE) -> pytest.MarkDecorator:
     """Parametrises a test by `name`, of the whole catalog if none are given: all but the sample is marked as deep."""
-    given = sorted(ra.catalog) if names is None else list(names)
+    given, kept = sorted(ra.catalog) if names is None else list(names), {*fast}
     return pytest.mark.parametrize(
-        "name", [pytest.param(n, marks=() if n in SAMPLE else pytest.mark.deep) for n in given]
+        "name", [pytest.param(n, marks=() if n in kept else pytest.mark.deep) for n in given]
     )

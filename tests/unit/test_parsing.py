@@ -33,6 +33,7 @@ def hurried() -> Any:
     gc.set_threshold(*threshold)
 
 
+@pytest.mark.deep
 def test_threads_read_statements_side_by_side(hurried: Any) -> None:
     failed: list[str] = []
 

@@ -8,6 +8,7 @@ import sympy
 import redalg as ra
 from redalg.graph import node as g
 from redalg.language.sympy_bridge import settle, to_node, to_sympy
+from tests.support.sample import one_in
 
 x, y = ra.tensors("x[i,j] y[j]")
 w = ra.tensors("w[j]", positive=True)
@@ -133,8 +134,7 @@ def condition(r: random.Random, depth: int):
     return r.choice(choices)()
 
 
-@pytest.mark.parametrize("heavy", [60, 6])
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize(("block", "heavy"), one_in(2, range(4), [60, 6]))
 def test_random_specs_round_trip(block, heavy, monkeypatch):
     monkeypatch.setattr("redalg.language.sympy_bridge._HEAVY", heavy)
     built = 0

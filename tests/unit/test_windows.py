@@ -195,6 +195,7 @@ def test_masks_and_sparse_tensors_are_refused_as_ever() -> None:
             call()
 
 
+@pytest.mark.deep
 def test_what_cuts_arrays_refuses_windows() -> None:
     """Parts of a rank, blocks, columns and drawn arrays are cut along axes of the windows."""
     spec = ra.parse("return y = sum[r](x[i+r:3])")

@@ -17,7 +17,6 @@ from redalg.errors import RedalgError
 from redalg.kernels.cpu import build, pool
 from redalg.kernels.cpu import walk as cpu_walk
 from redalg.kernels.ir.program import Param
-from tests.support.sample import deep
 
 pytestmark = pytest.mark.skipif(not pool.available(), reason="there are no POSIX threads")
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
@@ -162,7 +161,8 @@ print("ended")
 """
 
 
-@pytest.mark.parametrize("times", [1, *deep([5])])
+@pytest.mark.deep
+@pytest.mark.parametrize("times", [1, 5])
 def test_forks_and_ends_of_processes(times: int) -> None:
     """A child has no workers but its own, and a process ends while workers look for the next job."""
     environment = {**os.environ, "REDALG_THREADS": "3"}

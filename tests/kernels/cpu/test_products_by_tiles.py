@@ -116,6 +116,7 @@ def test_out_may_lie_over_an_operand() -> None:
         np.testing.assert_array_equal(out, wanted)
 
 
+@pytest.mark.deep
 @given(data=st.data())
 def test_blocks_of_rows(data: st.DataObject) -> None:
     """Blocks of an axis that is no multiple of them, of the rows or of a batch; one element that is infinite."""

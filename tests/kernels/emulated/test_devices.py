@@ -230,7 +230,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, fails: int, loading: bool, schedul
 
 
 @pytest.mark.parametrize("loading", [False, True], ids=["launching", "loading"])
-@pytest.mark.parametrize("fails", [1, 2])
+@pytest.mark.parametrize("fails", [1, *deep([2])])
 def test_a_launch_that_fails_falls_back_to_the_next_plan(
     monkeypatch: pytest.MonkeyPatch, fails: int, loading: bool
 ) -> None:

@@ -57,6 +57,7 @@ def test_batches(major: str) -> None:
     check(BATCHED, {"b": 3, "i": 21, "j": 40, "k": 19}, major=MAJOR[major], apart=5 if major == "both" else 0)
 
 
+@pytest.mark.deep
 def test_blocks_take_tiles_in_turns() -> None:
     target = replace(A100, multiprocessors=1)
     made = check(PLAIN, {"i": 200, "j": 40, "k": 136}, target)
@@ -131,7 +132,7 @@ ARGUMENT = {  # numbers of a domain, of sums from -36 to 36
 }
 
 
-@pytest.mark.parametrize("schedule", ["tensor", "mma"])
+@pytest.mark.parametrize("schedule", ["mma", *deep(["tensor"])])
 def test_every_function_is_applied_to_sums(schedule: str) -> None:
     """Those too that kernels compute by a formula of others."""
     words = [f for f in FUNCTIONS.values() if f.word]

@@ -135,7 +135,10 @@ def planned(
     return plan(form, dict.fromkeys(views, kind), views, target, schedule=schedule)
 
 
-@pytest.mark.parametrize("name", [*sorted({*SPECS} - {"difference"}), *deep(["difference"])])
+FEW = ("adapter", "late", "one query")
+
+
+@pytest.mark.parametrize("name", [*FEW, *deep(sorted({*SPECS} - {*FEW}))])
 def test_parts_give_the_definition(name: str) -> None:
     """Every product and result is rounded to bfloat16 once, and sums of terms of order 1/√K stay in float32: the error
     of a value of order 1 is a few roundings, of statistics (squares of them, added) as many relative ones."""
@@ -231,6 +234,7 @@ def test_stages_of_batches_in_any_order(order: str, tensors: str) -> None:
     np.testing.assert_allclose(emulated(made, given)["o"], expected, atol=4 * EPS * np.abs(given["V"]).max(), rtol=0)
 
 
+@pytest.mark.deep
 def test_masks_numbers_and_integers() -> None:
     """Truth values select elements, integers are compared, and numbers are arguments: parts leave each other floats.
     Sums of products of integers are exact in one kernel, and stay there."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from tests.support.sample import one_in
 from tests.support.simulated import run
 
 TEXTS = {
@@ -32,8 +33,7 @@ def _filled(fill: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     return np.full(shape, {"least": least, "largest": largest, "nan": np.nan, "equal": 1}[fill], dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(("name", "dtype"), one_in(2, TEXTS, DTYPES))
 def test_the_first_of_elements_that_are_all_alike(name: str, dtype: str) -> None:
     form = ra.derive_incremental(ra.parse(TEXTS[name]))
     ways: dict[str, Any] = {"cuda": lambda **arrays: run(form, arrays)[0], "numpy": form.compile("numpy")}

@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from redalg.kernels.tile.tensor_maps import TensorMaps
 from tests.support import gpu_standins
 from tests.support.forms import Forms
 from tests.support.gpu_standins import BASE, Place, Tensor
+from tests.support.sample import deep, one_in
 
 SPECS = {
     "softmax": ra.catalog["softmax"],
@@ -273,8 +275,10 @@ def test_out_and_streams_go_the_general_way(launches: list[Launched], hits: list
     assert [found.stream for found in launches] == [77, 77, 5]
 
 
-@pytest.mark.parametrize("alone", [True, False])
-@pytest.mark.parametrize("name", ["softmax", "scalars", "row weights"])
+@pytest.mark.parametrize(
+    ("name", "alone"),
+    [*one_in(2, ["scalars", "row weights"], [True, False]), *deep(product(["softmax"], [True, False]))],
+)
 def test_results_lie_as_operands_do(
     name: str, alone: bool, launches: list[Launched], hits: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,8 +55,12 @@ def test_a_name_stands_for_one_pass_of_a_list() -> None:
     ("name", "schedule", "lists"),
     [
         ("attention", None, (pipeline.TILE_PROGRAM, pipeline.ATTENTION)),
-        ("softmax", None, (pipeline.ROW_PROGRAM, pipeline.ROWS)),
-        *deep([("layer_norm_gemm", "tensor", (pipeline.GEMM, pipeline.ROWS))]),  # and of what prepares an operand
+        *deep(
+            [
+                ("softmax", None, (pipeline.ROW_PROGRAM, pipeline.ROWS)),
+                ("layer_norm_gemm", "tensor", (pipeline.GEMM, pipeline.ROWS)),  # and of what prepares an operand
+            ]
+        ),
     ],
 )
 def test_the_draft_is_printed_after_any_pass(
