@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # nodes come and go by the thousand: a tenth of all time went into cycles
+    gc.set_threshold(50_000, 10, 10)  # nodes come and go by the thousand: a tenth of all time went into cycles
     gc.enable()
 
 

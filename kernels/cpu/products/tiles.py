@@ -3,9 +3,10 @@ like them, Σ_k f(A[i,k], B[j,k]) (`redalg.kernels.cpu.products.terms`).
 
 The layers around the inner loop are those of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication,
 2008): B is packed in panels of as many columns as a tile has, so that its vectors are read one after the other; a block
-of rows and terms of A stays in the second-level cache while a panel's terms are in the first. Sums are kept in the
-type of the operands; every one adds its terms in their order, by fused multiplications and additions, so that it does
-not depend on where it lies in a tile, on blocks, or on threads.
+of rows and terms of A stays in the second-level cache while a panel's terms are in the first: as it lies where terms
+are neighbours in memory, else packed, too, since lines of memory a power of two apart have few places in caches. Sums
+are kept in the type of the operands; every one adds its terms in their order, by fused multiplications and additions,
+so that it does not depend on where it lies in a tile, on blocks, or on threads.
 
 Two functions in LLVM's language, compiled for this processor (`redalg.kernels.cpu.build.loaded_text`): one packs
 panels `low` to `high`, the other computes units `low` to `high`, each a block of rows by some panels.
@@ -37,6 +38,7 @@ TERMS = 384  # of a panel that are multiplied at a time: with a tile's columns t
 TURNED = 64  # terms of a panel that are packed at a time, where they are neighbours in memory and columns are not
 TILES = 8  # of rows in a block
 UNITS = 256  # of a product, where there is enough to share out among threads
+PACKED_UNITS = 32  # where each packs its rows
 SHARE = 1 << 21  # terms that are worth waking a thread
 SHORT = 3  # operations of a term whose values take no more than a register
 I64, I32, I8 = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -93,7 +95,8 @@ class Product:
         self.row_blocks = -(-shape.rows // (tile.rows * TILES))
         work = shape.batches * shape.rows * shape.columns * shape.terms
         self._workers = max(1, min(work // SHARE, 1 << 16))
-        wanted = -(-UNITS // (shape.batches * self.row_blocks))
+        units = UNITS if shape.a[2] == 1 else PACKED_UNITS
+        wanted = -(-units // (shape.batches * self.row_blocks))
         self.chunk = max(1, -(-self.panels // min(wanted, self.panels)))
         self.chunks = -(-self.panels // self.chunk)
         words = (*shape.a, *shape.b, *shape.c, shape.rows, shape.columns, shape.terms)
@@ -187,6 +190,9 @@ class _Printer(ABC):
     def least(self, x: Any, y: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
+    def align(self, own: bool) -> int:
+        return 64 if own else 4 if self.real == ir.FloatType() else 8
+
     def vectors(self, pointer: Any) -> Any:
         return self.b.bitcast(pointer, self.vector.as_pointer())
 
@@ -200,6 +206,20 @@ class _Pack(_Printer):
         source = self.at(self.array("b"), (batch, w["b_batch"]))
         target = self.at(self.array("p"), (b.mul(unit, w["terms"]), columns))
         first = b.mul(panel, columns)
+        whole = b.icmp_signed("<=", b.add(first, columns), w["columns"])
+        with b.if_else(b.and_(whole, b.icmp_signed("==", w["b_column"], I64(1)))) as (lines, single):
+            with lines, _loop(b, I64(0), w["terms"]) as k:
+                for v in range(self.tile.vectors):
+                    one = I64(v * self.tile.lanes)
+                    here = self.vectors(self.at(source, first, one, (k, w["b_term"])))
+                    there = self.vectors(self.at(target, (k, columns), one))
+                    b.store(b.load(here, align=self.align(False)), there, align=self.align(False))
+            with single:
+                self._singly(source, target, first)
+
+    def _singly(self, source: Any, target: Any, first: Any) -> None:
+        """Number by number: terms that are neighbours in memory a few at a time."""
+        b, w, columns = self.b, self.w, I64(self.tile.columns)
         lying = b.icmp_signed("==", w["b_term"], I64(1))
         with b.if_else(lying) as (along, across):
             with along, _loop(b, I64(0), w["terms"], TURNED) as begin:
@@ -225,6 +245,9 @@ class _Multiply(_Printer):
         self.term, self.printed = term, Printed(self.b, self.vector, function.module)
         self.held = self.b.alloca(self.vector, tile.rows * tile.vectors)  # a tile on its way from or to C
         self.held.align = 64
+        self.rows = self.b.alloca(self.real, TILES * tile.rows * TERMS)  # a block of A, tile by tile, term by term
+        self.rows.align = 64
+        self.packs = self.b.icmp_signed("!=", self.w["a_term"], I64(1))
 
     def unit(self, unit: Any) -> None:
         b, w, tile = self.b, self.w, self.tile
@@ -236,14 +259,35 @@ class _Multiply(_Printer):
         high = self.least(b.add(low, w["chunk"]), w["panels"])
         a = self.at(self.array("a"), (batch, w["a_batch"]))
         c = self.at(self.array("c"), (batch, w["c_batch"]))
-        with _loop(b, I64(0), w["terms"], TERMS) as k, _loop(b, low, high) as panel:
+        with _loop(b, I64(0), w["terms"], TERMS) as k:
             count = self.least(I64(TERMS), b.sub(w["terms"], k))
-            place = b.add(b.mul(b.add(b.mul(batch, w["panels"]), panel), w["terms"]), k)
-            p = self.at(self.array("p"), (place, I64(tile.columns)))
-            with _loop(b, first, last, tile.rows) as row:
-                self._tile(a, c, p, row, b.mul(panel, I64(tile.columns)), k, count)
+            with b.if_then(self.packs):
+                self._packed(a, first, last, k, count)
+            with _loop(b, low, high) as panel:
+                place = b.add(b.mul(b.add(b.mul(batch, w["panels"]), panel), w["terms"]), k)
+                p = self.at(self.array("p"), (place, I64(tile.columns)))
+                with _loop(b, first, last, tile.rows) as row:
+                    self._tile(a, c, p, first, row, b.mul(panel, I64(tile.columns)), k, count)
 
-    def _tile(self, a: Any, c: Any, p: Any, row: Any, column: Any, k: Any, count: Any) -> None:
+    def _packed(self, a: Any, first: Any, last: Any, k: Any, count: Any) -> None:
+        """A block of A: the rows of a tile side by side for every term; those behind the last one repeat it."""
+        b, w, tile = self.b, self.w, self.tile
+        line = ir.VectorType(self.real, tile.rows).as_pointer()
+        with _loop(b, first, last, tile.rows) as row:
+            target = self.at(self.rows, (b.sub(row, first), I64(TERMS)))
+            whole = b.icmp_signed("<=", b.add(row, I64(tile.rows)), w["rows"])
+            lying = b.and_(whole, b.icmp_signed("==", w["a_row"], I64(1)))
+            with _loop(b, I64(0), count) as t, b.if_else(lying) as (together, single):
+                with together:
+                    source = self.at(a, row, (b.add(k, t), w["a_term"]))
+                    value = b.load(b.bitcast(source, line), align=self.align(False))
+                    b.store(value, b.bitcast(self.at(target, (t, I64(tile.rows))), line), align=self.align(False))
+                with single, _loop(b, I64(0), I64(tile.rows)) as r:
+                    mine = self.least(b.add(row, r), b.sub(w["rows"], I64(1)))
+                    value = b.load(self.at(a, (mine, w["a_row"]), (b.add(k, t), w["a_term"])))
+                    b.store(value, self.at(target, (t, I64(tile.rows)), r))
+
+    def _tile(self, a: Any, c: Any, p: Any, first: Any, row: Any, column: Any, k: Any, count: Any) -> None:
         b, w, tile = self.b, self.w, self.tile
         live = self.least(b.sub(w["rows"], row), I64(tile.rows))
         own = self.least(b.sub(w["columns"], column), I64(tile.columns))
@@ -255,7 +299,7 @@ class _Multiply(_Printer):
                 b.store(zero, b.gep(self.held, [i]))
             with on:
                 self._moved(corner, live, own, lying, False)
-        self._summed(a, p, row, k, count)
+        self._summed(a, p, first, row, k, count)
         ended = b.icmp_signed("==", b.add(k, count), w["terms"])
         with b.if_then(ended):
             factor = b.bitcast(w["factor"], ir.DoubleType())
@@ -288,17 +332,16 @@ class _Multiply(_Printer):
                 source, target = (here, there) if out else (there, here)
                 b.store(b.load(source), target)
 
-    def align(self, own: bool) -> int:
-        return 64 if own else 4 if self.real == ir.FloatType() else 8
-
-    def _summed(self, a: Any, p: Any, row: Any, k: Any, count: Any) -> None:
+    def _summed(self, a: Any, p: Any, first: Any, row: Any, k: Any, count: Any) -> None:
         """The inner loop: a number of every row and a line of the panel, for `count` terms."""
         b, w, tile = self.b, self.w, self.tile
         limit = b.sub(w["rows"], I64(1))
         lines = []
         for r in range(tile.rows):
             mine = self.least(b.add(row, I64(r)), limit)  # rows behind the last one repeat it, and are not kept
-            lines.append(self.at(a, (mine, w["a_row"]), (k, w["a_term"])))
+            there = self.at(a, (mine, w["a_row"]), (k, w["a_term"]))
+            lines.append(b.select(self.packs, self.at(self.rows, (b.sub(row, first), I64(TERMS)), I64(r)), there))
+        stride = b.select(self.packs, I64(tile.rows), w["a_term"])
         cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         begun = [b.load(b.gep(self.held, [I64(r * tile.vectors + v)]), align=64) for r, v in cells]
         before = b.block
@@ -316,7 +359,7 @@ class _Multiply(_Printer):
         right = [
             b.load(self.vectors(b.gep(p, [b.add(line, I64(v * tile.lanes))])), align=16) for v in range(tile.vectors)
         ]
-        step = b.mul(turn, w["a_term"])
+        step = b.mul(turn, stride)
         made = []
         for r in range(tile.rows):
             left = self._spread(b.load(b.gep(lines[r], [step])))
