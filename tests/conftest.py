@@ -52,6 +52,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What a module leaves in caches is looked at once: Hypothesis collects all garbage before many a search, which
+    lasts minutes where other modules have compiled for gigabytes."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_unconfigure() -> None:
     """What is left ends with the process: to take it apart object by object lasts seconds."""
     gc.freeze()

@@ -62,7 +62,7 @@ def test_an_output_of_a_tensors_format(x: Any, y: Any, target: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", [*KINDS[1:4], *deep([*KINDS[:1], *KINDS[4:]])], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("dtype", [*KINDS[1:2], *deep([*KINDS[:1], *KINDS[2:]])], ids=lambda d: np.dtype(d).name)
 def test_wide_outputs_are_float32_beside_narrow_tensors_and_as_they_were_beside_others(dtype: Any) -> None:
     x = given(dtype)
     plain = ra.reference(ra.parse(TEXT.format("")), x=x)

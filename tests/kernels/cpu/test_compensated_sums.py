@@ -18,7 +18,7 @@ LENGTHS = (0, 1, 2, 31, 127, 128, 129, 1003)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, *deep([np.float64])])
-@pytest.mark.parametrize("name", [*TEXTS, *MEANS])
+@pytest.mark.parametrize("name", [*TEXTS, *MEANS][:2] + deep([*TEXTS, *MEANS][2:]))
 def test_within_the_bound_of_pairs(name: str, dtype: type) -> None:
     form = form_of_text((TEXTS | MEANS)[name], "j")
     run, plain = form.compile("cpu", accuracy="compensated"), form.compile("cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ KEPT = ("mean[b](Z[{axes}]) - X[e,b]", "max[b](Z[{axes}])*X[e,b]", "exp(sum[b](Z
 SUMS = ("sum[e](sum[a](P[b,a,e])*Q[e])", "sum[e](sum[b](P[b,a,e])*Q[e])", "max[e](P[b,a,e])", "sum[e](Z[{axes}])")
 
 
+@pytest.mark.deep
 @given(st.sampled_from(KEPT), st.sampled_from(SUMS), st.permutations("abe"), st.lists(st.integers(1, 9), min_size=3))
 def test_kept_results_beside_sums(kept: str, total: str, order: list[str], lengths: list[int]) -> None:
     """Of numbers from 1/2 to 1: at most 9 terms in a sum of 9, each rounded a few times; an exponential of 9 of them

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from tests.support.sample import deep
 
 SPECS = (
     "m = max[j](x[i,j]); return s = sum[j](exp(x[i,j] - m))",
@@ -14,7 +15,7 @@ SPECS = (
 )
 
 
-@pytest.mark.parametrize("text", SPECS)
+@pytest.mark.parametrize("text", [SPECS[0], *deep(SPECS[1:])])
 @pytest.mark.parametrize(
     "dtype", ["int32", *(pytest.param(d, marks=pytest.mark.deep) for d in ("int8", "int64", "uint8"))]
 )
