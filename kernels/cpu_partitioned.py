@@ -25,6 +25,7 @@ from redalg.graph.node import leaves, outermost_reductions, walk
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.products.blocks import block_of
 from redalg.kernels.cpu.products.calls import FASTER, is_over_pairs, may_multiply
+from redalg.kernels.cpu.products.lost import Lost, tells
 from redalg.kernels.cpu.ready import Ready
 from redalg.kernels.cpu.rescue import Rescue
 from redalg.kernels.cpu.walk import Compiled
@@ -421,7 +422,8 @@ class InParts:
             found.update(made)
         else:
             found[names[0]] = made
-        if seen.marked or not self._are_finite(held[len(given) :], found):
+        between = held[len(given) :]
+        if seen.marked or not self._are_finite(between, found) or self._is_lost(between, given):
             self._correct(seen, given, arrays, found)
         self._idle.append(large)  # of a call that raised it is lost
         return found
@@ -447,6 +449,13 @@ class InParts:
         if not all(isfinite(np.vdot(x, x)) for x in between):
             return False
         return not self._wrong.divides or all(_is_finite(x).all() for x in found.values())
+
+    def _is_lost(self, between: Sequence[np.ndarray], given: Sequence[Any]) -> bool:
+        """Whether a sum between parts fell below the range, and what reads it would tell."""
+        if not self._wrong.lost:
+            return False
+        known, named = dict(zip(self._between, between, strict=True)), dict(zip(self._places, given, strict=False))
+        return any(lost(known[n], named, _wide) is not None for n, lost in self._wrong.lost.items())
 
     def _correct(self, seen: Seen, given: Sequence[Any], arrays: Mapping[str, Any], found: dict[str, Any]) -> None:
         between = {n: seen.held[self._places[n]] for n in self._between}
@@ -498,6 +507,11 @@ class Wrong:
         self._rescue, self.between, self.real = rescue, partition.between, rescue.program.real
         self.divides = any(w.low for w in rescue.program.watched)  # of a sum below the range, 0 is left between parts
         made = {o: n for s in partition.before for o, n in s.outputs.items() if o in partition.between}
+        read = [n for s in (*partition.before, partition.last) for n in s.outputs.values()]
+        sums = {
+            o: Lost.of(n, partition.between[o], self.real) for o, n in made.items() if self.divides or tells(o, read)
+        }
+        self.lost = {o: lost for o, lost in sums.items() if lost is not None}
         self._made_of = {o: [leaf.attr for leaf in leaves(n, "tensor")] for o, n in {**made, **spec.outputs}.items()}
         self._output_axes = spec.output_axes
         reduced = {a for n in walk(*spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
@@ -523,6 +537,10 @@ class Wrong:
             if bad.any():
                 axes = self.between.get(name) or self._output_axes[name]
                 wrong |= self._rows(axes, bad & self._sound(name, axes, given))
+        for name, lost in self.lost.items():
+            where = lost(between[name], given, _wide)
+            if where is not None:
+                wrong |= self._rows(lost.axes, where & self._sound(name, lost.axes, given))
         for axes, mask in marked:
             wrong |= self._rows(axes, mask != 0)
         if not wrong.any():

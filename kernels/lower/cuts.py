@@ -51,9 +51,9 @@ def cuts(outputs: Mapping[str, Node], further: bool = True) -> Iterator[Cut]:
 
     >>> import redalg as ra
     >>> from redalg.text.nodes import short
-    >>> spec = ra.parse("return y = min[k](sum[d](abs(x[i,d] - c[k,d])))")
-    >>> [[short(n) for n in cut.nodes] for cut in cuts(spec.outputs)]
-    [['sum[d](abs(x[i,d] - c[k,d]))']]
+    >>> spec = ra.parse("return y = min[k](sum[d](x[i,d]*c[k,d]))")
+    >>> {short(n) for cut in cuts(spec.outputs) for n in cut.nodes}
+    {'sum[d](x[i,d] * c[k,d])'}
     """
     roots = [*outputs.values()]
     for wanted in _products(roots):

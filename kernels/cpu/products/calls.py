@@ -17,7 +17,7 @@ import numpy as np
 
 from redalg.graph.contractions import compares, contracts
 from redalg.graph.node import Node, factors, leaves
-from redalg.kernels.cpu.products.terms import PRODUCT, Term, term_of
+from redalg.kernels.cpu.products.terms import PRODUCT, Term, in_range, term_of
 from redalg.kernels.cpu.products.tiles import Product, Shape, text_of, tile_for
 from redalg.kernels.cpu.ready import WHERE, Ready
 from redalg.kernels.cpu.walk import address_of, steps_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Axes = tuple[str, ...]
 LEAST, WORK = 8, 1 << 17  # rows, columns and terms; multiplications: of fewer, packing and calling take the time
 FEW = 32  # rows, where panels are packed across lines of memory
+MOST_FACTOR = 1 << 20  # of sums; a larger one would bring back what they lost below the range
 FASTER = 4  # times the operations of a kernel of rows, in the same time
 KINDS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -91,7 +92,10 @@ def _multiplied(node: Node) -> tuple[Node, list[Node], float] | None:
         return None
     inside = [f for f in factors(folds[0]) if f.op != "tensor"] if _is_product(folds[0]) else []
     others = [*(p for p in parts if p is not folds[0]), *inside]
-    return (folds[0], tensors, float(prod(p.attr for p in others))) if all(p.op == "const" for p in others) else None
+    if any(p.op != "const" for p in others):
+        return None
+    factor = prod(p.attr for p in others)
+    return (folds[0], tensors, float(factor)) if in_range(factor) and abs(factor) <= MOST_FACTOR else None
 
 
 def _pair(fold: Node) -> list[Node] | None:

@@ -13,16 +13,18 @@ multiplied first, smaller ones last, so that no number on the way is smaller tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import reduce
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from redalg.graph.node import Node
+from redalg.graph.node import Node, leaves
 
 LEFT, RIGHT = "a", "b"
 MOST_STEPS = 16  # operations of a term: values of more leave registers
 POWERS = (2, 3, 4)
+LEAST = Fraction(1, 2**100)  # of a constant
 ORDERS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -35,7 +37,7 @@ class Term(NamedTuple):
 
     def __str__(self) -> str:
         if self.op == "const":
-            return f"{self.value:g}"
+            return repr(self.value)
         return f"{self.op}({', '.join(map(str, self.args))})" if self.args else self.op
 
     @property
@@ -64,28 +66,38 @@ def term_of(body: Node, left: Node, right: Node) -> Term | None:
     >>> term("x[i,d]/(1 + exp(c[k,d]))"), term("(x[i,d]*c[k,d])**2*x[i,d]")
     ('None', 'None')
     """
+    if any(not in_range(c.attr) for c in leaves(body, "const")):
+        return None
     found = _whole(body, {left: Term(LEFT), right: Term(RIGHT)})
     return found if found is not None and found.steps <= MOST_STEPS else None
+
+
+def in_range(value: Fraction) -> bool:
+    """Whether a constant is 0, or far enough from the ends of float32 to keep its digits there."""
+    return value == 0 or LEAST <= abs(value) <= 1 / LEAST
 
 
 Leaves = Mapping[Node, Term]
 
 
-def _whole(node: Node, leaves: Leaves) -> Term | None:
+def _whole(node: Node, known: Leaves) -> Term | None:
     """A sum of products, its absolute value, or a choice of such."""
-    if node.op == "add" and _linear(node, leaves) is None:
-        return _sum([_with_factor(_whole(a, leaves)) for a in node.args])
+    if node.op == "add" and _linear(node, known) is None:
+        return _sum([_with_factor(_whole(a, known)) for a in node.args])
     if node.op == "where":
-        return _applied("where", [_condition(node.args[0], leaves), *(_whole(a, leaves) for a in node.args[1:])])
-    if node.op == "abs" and _linear(node, leaves) is None:
-        return _applied("abs", [_whole(node.args[0], leaves)])
-    return _product(node, leaves)
+        return _applied("where", [_condition(node.args[0], known), *(_whole(a, known) for a in node.args[1:])])
+    if node.op == "abs" and _linear(node, known) is None:
+        return _applied("abs", [_whole(node.args[0], known)])
+    return _product(node, known)
 
 
 def _applied(op: str, args: list[Term | None]) -> Term | None:
+    """An operation, in an order that follows from its arguments where that changes nothing."""
     known = [a for a in args if a is not None]
     if len(known) < len(args):
         return None
+    if op == "abs" and known[0].op == "sub":
+        known = [Term("sub", tuple(sorted(known[0].args, key=str)))]
     return Term(op, tuple(sorted(known, key=str) if op in ("maximum", "minimum") else known))
 
 
@@ -97,28 +109,28 @@ def _with_factor(term: Term | None) -> tuple[float, Term] | None:
     return -1.0, Term("mul", rest) if len(rest) > 1 else rest[0]
 
 
-def _linear(node: Node, leaves: Leaves) -> Term | None:
+def _linear(node: Node, known: Leaves) -> Term | None:
     """A value as large as what it is made of: sums, differences, extrema, absolute values and roots of the numbers."""
-    if node in leaves or node.op == "const":
-        return leaves.get(node) or Term("const", value=float(node.attr))
+    if node in known or node.op == "const":
+        return known.get(node) or Term("const", value=float(node.attr))
     if node.op in ("abs", "relu", "maximum", "minimum"):
-        return _applied(node.op, [_linear(a, leaves) for a in node.args])
+        return _applied(node.op, [_linear(a, known) for a in node.args])
     if node.op == "pow" and node.args[1].op == "const" and float(node.args[1].attr) == 0.5:
-        return _applied("sqrt", [_linear(node.args[0], leaves)])
+        return _applied("sqrt", [_linear(node.args[0], known)])
     if node.op == "where":
-        return _applied("where", [_condition(node.args[0], leaves), *(_linear(a, leaves) for a in node.args[1:])])
+        return _applied("where", [_condition(node.args[0], known), *(_linear(a, known) for a in node.args[1:])])
     if node.op == "add":
-        return _sum([_scaled(a, leaves) for a in node.args])
-    scaled = _scaled(node, leaves) if node.op == "mul" else None
+        return _sum([_scaled(a, known) for a in node.args])
+    scaled = _scaled(node, known) if node.op == "mul" else None
     return _times(*scaled) if scaled is not None else None
 
 
-def _scaled(node: Node, leaves: Leaves) -> tuple[float, Term] | None:
+def _scaled(node: Node, known: Leaves) -> tuple[float, Term] | None:
     """A summand of a linear value, and a constant of it that makes it no smaller."""
     factor, others = _factors(node)
     if not others:
         return 1.0, Term("const", value=factor)
-    inner = _linear(others[0], leaves) if len(others) == 1 else None
+    inner = _linear(others[0], known) if len(others) == 1 else None
     return (factor, inner) if inner is not None and abs(factor) >= 1 else None
 
 
@@ -138,13 +150,13 @@ def _times(factor: float, term: Term) -> Term:
     return term if factor == 1 else Term("mul", (Term("const", value=factor), term))
 
 
-def _condition(node: Node, leaves: Leaves) -> Term | None:
+def _condition(node: Node, known: Leaves) -> Term | None:
     """A comparison of numbers as they are."""
     if node.op in ("and", "or", "not"):
-        return _applied(node.op, [_condition(a, leaves) for a in node.args])
-    if node.op not in ORDERS or any(a not in leaves and a.op != "const" for a in node.args):
+        return _applied(node.op, [_condition(a, known) for a in node.args])
+    if node.op not in ORDERS or any(a not in known and a.op != "const" for a in node.args):
         return None
-    return _applied(node.op, [_linear(a, leaves) for a in node.args])
+    return _applied(node.op, [_linear(a, known) for a in node.args])
 
 
 def _factors(node: Node) -> tuple[float, list[Node]]:
@@ -154,16 +166,16 @@ def _factors(node: Node) -> tuple[float, list[Node]]:
     return reduce(lambda x, p: x * float(p.attr), (p for p in parts if p.op == "const"), 1.0), others
 
 
-def _product(node: Node, leaves: Leaves) -> Term | None:
+def _product(node: Node, known: Leaves) -> Term | None:
     """A constant, and a linear value, two of them, a power of one, a quotient, or that of a square."""
     factor, others = _factors(node)
     if not others:
         return Term("const", value=factor)
-    known = [p for p in (_power(n, leaves) for n in others) if p is not None]
-    if len(known) < len(others) or len(others) > 2:
+    powers = [p for p in (_power(n, known) for n in others) if p is not None]
+    if len(powers) < len(others) or len(others) > 2:
         return None
-    above = sorted((t for t, n in known for _ in range(n)), key=str)
-    below = [t for t, n in known if n < 0]
+    above = sorted((t for t, n in powers for _ in range(n)), key=str)
+    below = [t for t, n in powers if n < 0]
     alone = len(others) == 1 or len(above) <= 2 - (len({*above}) > 1 and bool(below))
     return _quotient(factor, above, below) if alone and len(below) < 2 else None
 
@@ -179,12 +191,12 @@ def _quotient(factor: float, above: list[Term], below: list[Term]) -> Term:
     return Term("mul", found) if len(found) > 1 else first
 
 
-def _power(node: Node, leaves: Leaves) -> tuple[Term, int] | None:
+def _power(node: Node, known: Leaves) -> tuple[Term, int] | None:
     """A linear value, and how often it is a factor; -1 where it divides."""
     power = 1.0
     if node.op == "pow" and node.args[1].op == "const" and float(node.args[1].attr) in (-1, *POWERS):
         node, power = node.args[0], float(node.args[1].attr)
-    term = _linear(node, leaves)
+    term = _linear(node, known)
     return (term, int(power)) if term is not None else None
 
 

@@ -18,8 +18,8 @@ import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 from llvmlite import ir
@@ -137,7 +137,7 @@ def _functions(itemsize: int, term: Term) -> tuple[_Function, _Function]:
 
 
 def _names(itemsize: int, term: Term) -> tuple[str, str]:
-    mark = "" if term == PRODUCT else f"_{crc32(str(term).encode()):08x}"
+    mark = "" if term == PRODUCT else f"_{sha256(str(term).encode()).hexdigest()[:16]}"
     return f"redalg_pack_{8 * itemsize}{mark}", f"redalg_multiply_{8 * itemsize}{mark}"
 
 

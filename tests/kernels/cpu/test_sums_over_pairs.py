@@ -123,3 +123,51 @@ def test_a_map_around_it_is_a_kernel_of_its_own(name: str) -> None:
     assert np.abs(found - true).max() <= 100 * UNIT["float32"] * 64
     few = run(**{n: x[:1] if n == "x" else x for n, x in arrays.items()})
     np.testing.assert_allclose(few[0], found[0], rtol=0, atol=100 * UNIT["float32"] * 64)
+
+
+TINY = {  # what reads a sum that is 0 in float32
+    "root": ("return y = sqrt(sum[d]((x[i,d] - c[k,d])**2))", "d"),
+    "logarithm": ("return y = log(sum[d]((x[i,d] - c[k,d])**2))", "d"),
+    "quotient": ("return y = relu(sum[d](x[i,d]*c[k,d]))/b[k]", "d"),
+    "constant": ("return y = 1e30*sum[d](x[i,d]*c[k,d])", "d"),
+    "nearest": ("return y = argmin[k](sum[d]((x[i,d] - c[k,d])**2))", "k"),
+    "largest": ("return y = argmax[k](sum[d](x[i,d]*c[k,d]))", "k"),
+    "share": ("s = sum[d]((x[i,d] - c[k,d])**2); return y = s/sum[k](s)", "k"),
+}
+
+
+@pytest.mark.parametrize("name", ["root", "largest", *deep(n for n in TINY if n not in ("root", "largest"))])
+@pytest.mark.parametrize("power", (-83, -40, 0))
+def test_sums_below_the_range_are_the_definition_where_they_are_read(name: str, power: int) -> None:
+    """Between parts they would be 0; with points that are met, and rows of zeros, whose sums are."""
+    text, axis = TINY[name]
+    form, rng = forms.form_of_text(text, axis, 8), np.random.default_rng(abs(power))
+    x, c = (rng.standard_normal((n, 40)).astype("f4") * np.float32(2.0**power) for n in (64, 72))
+    c[3], x[5], c[7] = x[4], 0, 0
+    arrays = {"x": x, "c": c, "b": np.full(72, max(2.0 ** (2 * power), 2.0**-120), "f4")}
+    arrays = {t.name: arrays[t.name] for t in form.spec.tensors}
+    run = form.compile("cpu")
+    with np.errstate(all="ignore"):
+        found = np.asarray(run(**arrays), np.float64)
+        true = np.asarray(ra.reference(form.spec, **{n: v.astype("f8") for n, v in arrays.items()}), np.float64)
+    assert run.schedule.startswith("in parts")
+    if name in ("nearest", "largest"):  # sums of the two places may be equal, to a rounding of each
+        places = np.arange(64), found.astype(int)
+        sums = x.astype("f8") @ c.astype("f8").T if name == "largest" else -((x[:, None].astype("f8") - c) ** 2).sum(-1)
+        assert (sums.max(1) - sums[places] <= 50 * UNIT["float32"] * np.abs(sums).max(1)).all()
+        return
+    with np.errstate(all="ignore"):
+        size = np.abs(x.astype("f8")) @ np.abs(c.astype("f8")).T
+        scale = {"quotient": size / arrays.get("b", 1), "constant": 1e30 * size}.get(name, np.abs(true))
+        near = np.abs(found - true) <= 60 * UNIT["float32"] * (scale + (name == "logarithm"))
+    assert (near | (found == true) | (np.isnan(found) & np.isnan(true)) | ~np.isfinite(true.astype("f4"))).all()
+
+
+def test_rows_of_zeros_are_not_looked_into_for_long() -> None:
+    form = forms.form_of_text(TINY["largest"][0], "k", 8)
+    rng = np.random.default_rng(0)
+    x, c = (rng.standard_normal((n, 40)).astype("f4") for n in (64, 72))
+    x[::2] = 0
+    run = form.compile("cpu")
+    np.testing.assert_array_equal(run(x=x, c=c), (x.astype("f8") @ c.astype("f8").T).argmax(1))
+    assert "(0 so far)" in run.explain()
