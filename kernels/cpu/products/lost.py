@@ -10,6 +10,7 @@ stand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from redalg.numeric.definition import reference
 
 NEAR = 2.0**-100  # above it, what terms lost (2^-150 each) is less than a rounding of the sum, of up to 2^24 terms
 BELOW = 2.0**-90  # of true values, those that are no rest of larger terms
-CHUNK = 1 << 14  # sums that are looked at together
+CHUNK = 1 << 20  # terms that are looked at together
 
 
 HIDING = frozenset({"exp", "exp2", "sigmoid", "softplus", "cos", "cosh", "erfc"})  # that a tiny argument hardly changes
@@ -94,8 +95,12 @@ class Lost:
         arrays = [np.asarray(wide(given[t.attr.name])) for t in self.tensors]
         places = self._alive(arrays, np.nonzero(low)) if self.product else np.nonzero(low)
         lost = np.zeros(found.shape, bool)
-        for begin in range(0, len(places[0]), CHUNK):
-            some = tuple(p[begin : begin + CHUNK] for p in places)
+        lengths = {
+            a: n for t, x in zip(self.tensors, arrays, strict=True) for a, n in zip(t.attr.axes, x.shape, strict=True)
+        }
+        step = max(1, CHUNK // prod(n for a, n in lengths.items() if a not in self.axes))
+        for begin in range(0, len(places[0]), step):
+            some = tuple(p[begin : begin + step] for p in places)
             true = np.abs(self._true(arrays, dict(zip(self.axes, some, strict=True))))
             lost[some] = (0 < true) & (true < BELOW)
         return lost if lost.any() else None
