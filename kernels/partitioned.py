@@ -18,6 +18,7 @@ from redalg.graph.contractions import contracts
 from redalg.graph.node import BOOLEAN, Node, outermost_reductions, walk
 from redalg.kernels.gemm.match import SMALL, TYPES
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
+from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Operand, Program
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
@@ -228,7 +229,9 @@ class _Parts:
         return [*every[1:], every[0]]
 
     def _least_seconds(self, spec: Spec, narrow: Mapping[str, str]) -> float:
-        """What a part takes at least: its launch, and what it reads and writes."""
+        """What a part takes at least: its launch, and what it reads and writes; of a table, it may be few rows."""
+        if any(n.op == "reduce" and one_hot_of(n) is not None for n in walk(*spec.outputs.values())):
+            return self.call.target.launch
         target, sizes, lying = self.call.target, self.sizes, self.program.real
         known = {n: str(d) for n, d in self.call.dtypes.items()} | {r.name: r.dtype for r in self.program.results}
         arrays = {t.name: t.axes for t in spec.tensors if t.axes} | dict(spec.output_axes)
