@@ -24,7 +24,7 @@ from redalg.graph.contractions import above_reductions
 from redalg.graph.node import leaves, outermost_reductions, walk
 from redalg.kernels.cpu.plan import Kind
 from redalg.kernels.cpu.products.blocks import block_of
-from redalg.kernels.cpu.products.calls import FASTER, is_over_pairs, may_multiply
+from redalg.kernels.cpu.products.calls import FASTER, Multiplied, is_over_pairs, may_multiply
 from redalg.kernels.cpu.products.lost import Lost, tells
 from redalg.kernels.cpu.ready import Ready
 from redalg.kernels.cpu.rescue import Rescue
@@ -76,11 +76,22 @@ class Asked:
 
 @dataclass(frozen=True)
 class Choice:
-    """The parts of a call, if any; operations of its kernels, and those of one kernel for all."""
+    """The parts of a call, if any; operations of its kernels, and those of one kernel for all. `rows`: the former where
+    no product is multiplied by tiles; `by_rows`: whether parts take fewer even then."""
 
     operations: float
     whole: float
+    rows: float
     partition: Partition | None = None
+    by_rows: bool = True
+
+    def pays_by_rows(self, asked: Asked, any_rows: bool) -> bool:
+        """Whether parts pay though nothing is multiplied by tiles; `any_rows`: however many rows there are."""
+        if self.partition is None or any_rows or not self.by_rows:
+            return self.by_rows
+        calls = CALL * (1 + len(self.partition.before))
+        share = prod(n / asked.usual[a] for a, n in asked.sizes.items() if a in asked.usual)
+        return (self.whole - self.operations + calls) * share > calls
 
 
 @dataclass
@@ -159,12 +170,12 @@ class Parts:
 
     def _chosen(self, asked: Asked, of_part: bool) -> Choice:
         program = self._program(asked.kind)
-        whole = operations_of(self.form, asked.kind, program, asked.usual, asked.views)
+        whole = rows = operations_of(self.form, asked.kind, program, asked.usual, asked.views)
         if self._multiplies and may_multiply(self.form.spec, [str(d) for _, d in asked.kind.dtypes]):
             whole /= FASTER
         if not of_part:
             self.tried.begin(whole)
-        best, most = Choice(whole, whole), LESS * whole
+        best, most = Choice(whole, whole, rows), LESS * whole
         ways = list(partitions(self.form.spec, asked.sizes)) if self.able else []
         for partition in sorted(ways, key=lambda p: _at_least(p, asked.usual, self._multiplies)):
             try:
@@ -173,19 +184,23 @@ class Parts:
                 raise
             except RedalgError:  # a part has no kernel
                 continue
-            if found is not None and found < most:
-                best, most = Choice(found, whole, partition), found
+            if found is not None and found[0] < most:
+                most = found[0]
+                best = Choice(most, whole, min(found[1], rows), partition, found[1] < LESS * rows)
         return best
 
-    def _operations(self, partition: Partition, asked: Asked, program: Program, most: float) -> float | None:
-        """Those of all parts; None where a part has no form, or calculates with fewer bits than one kernel does, and
-        where they are as many as `most` at least."""
+    def _operations(
+        self, partition: Partition, asked: Asked, program: Program, most: float
+    ) -> tuple[float, float] | None:
+        """Those of all parts, and those where none is multiplied by tiles; None where a part has no form, or calculates
+        with fewer bits than one kernel does, and where they are as many as `most` at least."""
         parts = *partition.before, partition.last
         each = [_of_part_at_least(spec, asked.usual, self._multiplies) for spec in parts]
         between = KEPT / STORAGE["float32"] * _held(partition, asked.usual, program.real)
         if not self._may_lie_between(partition, asked, program) or between + sum(each) >= most or self.tried.enough:
             return None
         self.tried.count += 1
+        rows = between + CALL * len(parts)
         for k, spec in enumerate(parts):
             run = self.run_of(spec)
             if run is None:
@@ -193,10 +208,11 @@ class Parts:
             own = self.asked_of(spec, partition, asked, program)
             if run._program_of(own.kind).real != program.real:
                 return None
-            each[k] = CALL + run._parts.choice(own).operations
+            choice = run._parts.choice(own)
+            each[k], rows = CALL + choice.operations, rows + choice.rows
             if between + sum(each) >= most:
                 return None
-        return between + sum(each)
+        return between + sum(each), rows
 
     def _may_lie_between(self, partition: Partition, asked: Asked, program: Program) -> bool:
         """Whether it is not far larger than a call's arrays, and is not masked by an infinity: each is looked into."""
@@ -464,6 +480,12 @@ class InParts:
             arrays.marked.append(marked)
 
     # --- what was done -----------------------------------------------------------------------------------------------
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether a part is multiplied by tiles."""
+        every = (step.ready for step in self._steps)
+        return any(r.multiplies if isinstance(r, InParts) else isinstance(r, Multiplied) for r in every)
 
     def lie_contiguous(self) -> None:
         """Leave results in row-major order, as `Ready.lie_contiguous` does."""

@@ -188,9 +188,15 @@ class CpuRun(Shown):
             views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
             asked = asked_of(self.form.spec, kind, whole.sizes, views)
             choice = self._parts.choice(asked, of_part=False)
-            return whole if choice.partition is None else self._in_parts(choice, asked, program, bound, held, whole)
-        choice = self._parts.choice(asked)
-        return whole if choice.partition is None else self._parts.ready(choice, asked, program, bound, held, whole)
+            made: Prepared = whole
+            if choice.partition is not None:
+                made = self._in_parts(choice, asked, program, bound, held, whole)
+        else:
+            choice, made = self._parts.choice(asked), whole
+            if choice.partition is not None:
+                made = self._parts.ready(choice, asked, program, bound, held, whole)
+        rows_alone = isinstance(made, InParts) and not made.multiplies  # of few rows, products are summed row by row
+        return made if not rows_alone or choice.pays_by_rows(asked, self.deterministic) else whole
 
     def _in_parts(
         self, choice: Choice, asked: Asked, program: Program, bound: Bound, held: Sequence[Any], whole: Ready
