@@ -2,7 +2,8 @@
 
 Which parts, or none, is decided for a kind of call by counted operations (`redalg.kernels.cpu_operations`) and what
 lies between them; of every way that `redalg.kernels.lower.partition` finds. Axes that no reduction runs along count as
-if they had `USUAL` elements: a row alone and the same row among others are computed by the same kernels.
+if they had `USUAL` elements; with `deterministic=True` a row alone and the same row among others are computed by the
+same kernels, else calls too small to gain by parts stay one (`Choice.pays_by_rows`).
 
 Each part is a run of its own form, which may be in parts itself. Nothing between them is rounded to 16 bits. Where an
 element between parts leaves the range of its numbers although all that it is made of is finite, or a row of the last

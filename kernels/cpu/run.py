@@ -66,8 +66,8 @@ class CpuRun(Shown):
     also on disk (`deterministic`: there is one way, which follows from sizes alone).
 
     Where sums of products stand inside of other reductions, a spec runs in parts if that takes fewer operations
-    (`redalg.kernels.cpu_partitioned`), by a choice that does not depend on the number of rows; not where
-    `schedule` names one.
+    (`redalg.kernels.cpu_partitioned`), or its products are multiplied by tiles; not where `schedule` names one, and
+    with `deterministic` by a choice that does not depend on the number of rows.
 
     `dump_after`: the name of a pass of `redalg.kernels.cpu_programs`, after which what there is of the kernel is
     printed, once for every kind of call.
