@@ -17,6 +17,7 @@ import numpy as np
 
 from redalg.graph.contractions import compares, contracts
 from redalg.graph.node import Node, factors, leaves
+from redalg.kernels.cpu.products.lost import LARGE
 from redalg.kernels.cpu.products.terms import PRODUCT, Term, in_range, term_of
 from redalg.kernels.cpu.products.tiles import Product, Shape, text_of, tile_for
 from redalg.kernels.cpu.ready import WHERE, Ready
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 Axes = tuple[str, ...]
 LEAST, WORK = 8, 1 << 17  # rows, columns and terms; multiplications: of fewer, packing and calling take the time
 FEW = 32  # rows, where panels are packed across lines of memory
-MOST_FACTOR = 1 << 20  # of sums; a larger one would bring back what they lost below the range
 FASTER = 4  # times the operations of a kernel of rows, in the same time
 KINDS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -95,7 +95,7 @@ def _multiplied(node: Node) -> tuple[Node, list[Node], float] | None:
     if any(p.op != "const" for p in others):
         return None
     factor = prod(p.attr for p in others)
-    return (folds[0], tensors, float(factor)) if in_range(factor) and abs(factor) <= MOST_FACTOR else None
+    return (folds[0], tensors, float(factor)) if in_range(factor) and abs(factor) < LARGE else None
 
 
 def _pair(fold: Node) -> list[Node] | None:

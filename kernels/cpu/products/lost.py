@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import COMPARISONS, Node, factors, fresh, leaves, substitute, tensor, walk
 from redalg.language.spec import Spec
 from redalg.numeric.definition import reference
@@ -24,45 +25,64 @@ BELOW = 2.0**-90  # of true values, those that are no rest of larger terms
 CHUNK = 1 << 20  # terms that are looked at together
 
 
-HIDING = frozenset({"exp", "exp2", "sigmoid", "softplus", "cos", "cosh", "erfc"})  # that a tiny argument hardly changes
-BOUNDED = frozenset({"sigmoid", "tanh", "erf", "erfc", "sin", "cos", "sign"})
+HIDING = frozenset(n for n, f in FUNCTIONS.items() if dict(f.at).get("0", "0") not in ("0", "inf", "-inf"))  # 1 at 0
+BOUNDED = frozenset(
+    n for n, f in FUNCTIONS.items() if f.direction and {f.low, f.high}.isdisjoint(("inf", "-inf", "nan"))
+)
+STEPS = frozenset(n for n, f in FUNCTIONS.items() if f.derivative == "0")
 LARGE = 2.0**20  # a constant that makes a tiny number one in use
 
 
 def tells(name: str, outputs: Iterable[Node]) -> bool:
-    """Whether outputs tell a tiny number of this name from 0: they take its root, its logarithm or its place among
-    others, compare it, divide it, or multiply it by what may be large.
+    """Whether outputs tell a tiny number of this name from 0: they take its root, its logarithm, its sign or its place
+    among others, compare it, divide it, or multiply it by what may be large.
 
     >>> import redalg as ra
     >>> def told(text):
     ...     return tells("d", ra.parse(f"return y = {text}").outputs.values())
-    >>> told("sqrt(d[i,k])"), told("argmin[k](d[i,k])"), told("d[i,k]*s[k]"), told("d[i,k]*1e30")
-    (True, True, True, True)
+    >>> told("sqrt(d[i,k])"), told("argmin[k](d[i,k])"), told("d[i,k]*s[k]"), told("d[i,k]*1e30"), told("sign(d[i,k])")
+    (True, True, True, True, True)
     >>> told("exp(-d[i,k])*s[k]"), told("d[i,k] + b[k]"), told("d[i,k]*sigmoid(d[i,k])/2"), told("max[k](d[i,k])")
     (False, False, False, False)
+    >>> told("d[i,k]*(d[i,k] + 1)"), told("d[i,k]*(d[i,k] + s[k])")
+    (False, True)
     """
     carries = dict[Node, bool]()
     for n in walk(*outputs):
-        carries[n] = n.op == "tensor" and n.attr.name == name or n.op not in HIDING and any(carries[a] for a in n.args)
-        if any(carries[a] for a in n.args) and _tells(n, carries):
+        of_it = [a for a in n.args if carries[a]]
+        carries[n] = n.op == "tensor" and n.attr.name == name or n.op not in HIDING and bool(of_it)
+        if of_it and _tells(n, of_it, name):
             return True
     return False
 
 
-def _tells(node: Node, carries: Mapping[Node, bool]) -> bool:
-    """Whether a node tells one of its tiny arguments from 0."""
+def _tells(node: Node, of_it: list[Node], name: str) -> bool:
+    """Whether a node tells one of its arguments that are tiny from 0."""
     if node.op == "mul":
-        return any(not (_is_bounded(a) or carries[a]) for a in node.args)
+        first, *more = of_it
+        others = [a for a in node.args if a is not first]
+        return any(
+            not _is_bounded(a) and not (a in more and _is_alone(a, name) and _is_alone(first, name)) for a in others
+        )
     if node.op == "pow":
         exponent = node.args[1]
         return exponent.op != "const" or float(exponent.attr) not in (1, 2, 3, 4)
     if node.op == "reduce":
         return node.attr.kind not in ("sum", "max", "min")
-    return node.op in COMPARISONS or node.op.startswith("log")
+    return node.op in COMPARISONS or node.op in STEPS or node.op.startswith("log")
 
 
 def _is_bounded(node: Node) -> bool:
+    """Whether it is no large number, whatever it is of: 1 + tanh(z)."""
+    if node.op in ("add", "mul"):
+        return all(map(_is_bounded, node.args))
     return node.op in BOUNDED or node.op == "const" and abs(node.attr) < LARGE
+
+
+def _is_alone(node: Node, name: str) -> bool:
+    """Whether it is made of nothing but this, and constants that are not large."""
+    read = leaves(node, "tensor", "const")
+    return all(n.attr.name == name if n.op == "tensor" else abs(n.attr) < LARGE for n in read)
 
 
 class Lost:

@@ -132,6 +132,7 @@ TINY = {  # what reads a sum that is 0 in float32
     "constant": ("return y = 1e30*sum[d](x[i,d]*c[k,d])", "d"),
     "nearest": ("return y = argmin[k](sum[d]((x[i,d] - c[k,d])**2))", "k"),
     "largest": ("return y = argmax[k](sum[d](x[i,d]*c[k,d]))", "k"),
+    "sign": ("return y = sign(sum[d]((x[i,d] - c[k,d])**2))", "d"),
     "share": ("s = sum[d]((x[i,d] - c[k,d])**2); return y = s/sum[k](s)", "k"),
 }
 
