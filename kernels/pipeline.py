@@ -301,13 +301,14 @@ def _whole(call: Call, dump: Dump = QUIET) -> Planned:
     if isinstance(found, Planned):
         return _laid(call, found)
     objection, product = found
-    others = _of_one_row(call, draft, dump) or _in_parts(call, program, draft, dump)
+    expected = _contracts(program, product)
+    others = _of_one_row(call, draft, dump) or _in_parts(call, program, draft, dump, str(objection) if expected else "")
     if others is not None:
         return others
     if schedule is not None:
         fix = f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
         raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
-    if _contracts(program, product):
+    if expected:
         if isinstance(objection, Lacking):
             _warn_slow(form, call.target, objection)
         draft.remarks = (f"not on tensor cores: {objection}",)
@@ -329,7 +330,7 @@ def _laid(call: Call, found: Planned) -> Planned:
     return replace(found, results={**found.results, **views}) if views else found
 
 
-def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Planned | None:
+def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump, objection: str) -> Planned | None:
     """The spec in parts, where products in it are read by others (`redalg.kernels.partitioned`): with tensor cores
     where they are asked for, else where that is predicted to be faster than a kernel of rows. That depends on how many
     rows there are, and so would the bits of a row: with `deterministic` it stays in one kernel."""
@@ -338,15 +339,15 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump) -> Pla
     found = partitioned.parted(call, program, draft.sizes, _whole)
     if found is None or call.schedule == TENSOR and not partitioned.on_tensor_cores(found):
         return None
+    said = [f"in one kernel, not on tensor cores: {objection}"] if objection else []
     if call.schedule is None:
         least, seconds = least_seconds(call.form.spec, draft.sizes, call.target), found.choice.seconds
         if least < seconds:
             least = run_passes(ROWS, _rows_of(call), until="pack").choice.seconds
         if least <= seconds + LAUNCHED * len(found.before):
             return None
-        reason = f"in one kernel, by ordinary arithmetic: {micro(least)} at least"
-        found = replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, reason)))
-    return found
+        said.append(f"in one kernel, by ordinary arithmetic: {micro(least)} at least")
+    return replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, *said)))
 
 
 def _of_one_row(call: Call, draft: RowsDraft, dump: Dump) -> Planned | None:

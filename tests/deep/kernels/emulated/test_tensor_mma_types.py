@@ -144,7 +144,7 @@ def test_what_is_refused_says_why() -> None:
         ("cache", "frozen_max", {}, H200),
         ("tf32", "tf32", {"K": View(whole, (64000, 1, 1000), 256)}, A100),
         ("cache", "mma", {"K": View((4, 1000, 72), (72000, 72, 1), 256)}, A100),
-        ("all", "tensor", {"V": View(whole, (65000, 65, 1), 256)}, H200),
+        ("all", "mma", {"V": View(whole, (65000, 65, 1), 256)}, H200),
         ("tf32", "tf32", {}, replace(A100, name="T4", cc=(7, 5))),
     ]
     words = [
@@ -159,8 +159,10 @@ def test_what_is_refused_says_why() -> None:
         with pytest.raises(RedalgError) as error:
             planned(target, types, schedule, **changes)
         assert word in error.value.why and schedule in error.value.what and error.value.fix and error.value.where
-    said = planned(H200, "all", None, V=View(whole, (65000, 65, 1), 256)).choice.reasons
-    assert any(line.startswith("not on tensor cores: V has a stride of 65000 bytes") for line in said)
+    for schedule in (None, "tensor"):  # the scores are a product of their own, on tensor cores
+        said = planned(H200, "all", schedule, V=View(whole, (65000, 65, 1), 256)).choice.reasons
+        assert said[0].startswith("in parts: ") and said[1].startswith("part1: ") and "tensor cores" in said[1]
+        assert any("not on tensor cores: V has a stride of 65000 bytes" in line for line in said)
     with pytest.raises(Outside, match="on its way"):
         made = converted("attention", "cache")
         sizes = sizes_of(made)
