@@ -342,6 +342,47 @@ done:
   store atomic i64 0, ptr %busy.at release, align 8
   ret i32 %status
 }
+
+; jobs one after the other, until one fails; of each a pool, a job, its total, chunks of a part, and workers: one of
+; them is the caller, who then needs no pool
+define i32 @redalg_jobs(ptr %jobs, ptr %args, i64 %low, i64 %high) {
+entry:
+  %count = load i64, ptr %jobs
+  %first = getelementptr i64, ptr %jobs, i64 1
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %did ]
+  %at = phi ptr [ %first, %entry ], [ %after, %did ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %job, label %done
+job:
+  %state = load ptr, ptr %at
+  %job.at = getelementptr i64, ptr %at, i64 1
+  %own = load ptr, ptr %job.at
+  %total.at = getelementptr i64, ptr %at, i64 2
+  %total = load i64, ptr %total.at
+  %per.at = getelementptr i64, ptr %at, i64 3
+  %per = load i64, ptr %per.at
+  %workers.at = getelementptr i64, ptr %at, i64 4
+  %workers = load i64, ptr %workers.at
+  %several = icmp sgt i64 %workers, 1
+  br i1 %several, label %shared, label %alone
+shared:
+  %gave.shared = call i32 @redalg_share(ptr %state, ptr %own, ptr %args, i64 %total, i64 %per, i64 %workers)
+  br label %did
+alone:
+  %gave.alone = call i32 @redalg_range(ptr %own, ptr %args, i64 0, i64 %total)
+  br label %did
+did:
+  %gave = phi i32 [ %gave.shared, %shared ], [ %gave.alone, %alone ]
+  %k.next = add i64 %k, 1
+  %after = getelementptr i64, ptr %at, i64 5
+  %sound = icmp eq i32 %gave, 0
+  br i1 %sound, label %next, label %done
+done:
+  %status = phi i32 [ 0, %next ], [ %gave, %did ]
+  ret i32 %status
+}
 """
 # A system that is busy looks for no idle processor when it wakes a thread: on two processors a worker waits behind the
 # caller itself for milliseconds. So it may run anywhere else, which is told whenever the caller has moved.
@@ -402,7 +443,7 @@ done:
 }
 """
 ANYWHERE = "define internal void @apart(ptr %state, i64 %workers) {\n  ret void\n}\n"
-NAMES = ("redalg_range", "redalg_start", "redalg_stop", "redalg_share")
+NAMES = ("redalg_range", "redalg_start", "redalg_stop", "redalg_share", "redalg_jobs")
 _LOCK = threading.Lock()
 _POOLS: dict[int, Any] = {}
 
@@ -422,30 +463,52 @@ def _native() -> dict[str, int]:
     return loaded_text(text.substitute(words), NAMES)
 
 
-class Job:
-    """Functions that run one after the other for a range of rows; each takes `per` times the range.
+class _Words:
+    """Words that a function of the text takes, beside arguments and a range of rows: what it is to do."""
 
-    `each`: all of them for one row before any of them for the next.
-    """
+    function: str
 
-    def __init__(self, stages: Sequence[tuple[int, int]], each: bool) -> None:
-        self.words = struct.pack(f"{2 + 2 * len(stages)}q", len(stages), each, *(w for pair in stages for w in pair))
-        self._range: Any = None
-        self._words = ctypes.create_string_buffer(self.words, len(self.words))
-        self.address = ctypes.addressof(self._words)
+    def __init__(self, *words: int) -> None:
+        self.words, self._run = struct.pack(f"{len(words)}q", *words), cast(Any, None)
+        self._lying = ctypes.create_string_buffer(self.words, len(self.words))
+        self.address = ctypes.addressof(self._lying)
 
     @property
     def entry(self) -> int:
-        """The function that runs a job: it takes that, its arguments and a range of rows."""
-        return _native()["redalg_range"]
+        """Where the function lies."""
+        return _native()[self.function]
 
-    def run(self, values: bytes, total: int) -> int:
-        """The job for rows 0 to `total`, by the caller alone; its status."""
-        if self._range is None:
+    def run(self, values: bytes, total: int = 0) -> int:
+        """Call the function for rows 0 to `total`; its status."""
+        if self._run is None:
             word, long = ctypes.c_char_p, ctypes.c_int64
-            self._range = ctypes.CFUNCTYPE(ctypes.c_int32, word, word, long, long)(_native()["redalg_range"])
-        status: int = self._range(self.words, values, 0, total)
+            self._run = ctypes.CFUNCTYPE(ctypes.c_int32, word, word, long, long)(self.entry)
+        status: int = self._run(self.words, values, 0, total)
         return status
+
+
+class Job(_Words):
+    """Functions that run one after the other for a range of rows; each takes `per` times the range.
+
+    `each`: all of them for one row before any of them for the next. It is run by the caller alone.
+    """
+
+    function = "redalg_range"
+
+    def __init__(self, stages: Sequence[tuple[int, int]], each: bool) -> None:
+        super().__init__(len(stages), each, *(w for pair in stages for w in pair))
+
+
+class Jobs(_Words):
+    """Jobs one after the other, each for rows 0 to its total by at most so many workers of a pool; the first status
+    that is not 0 ends them."""
+
+    function = "redalg_jobs"
+
+    def __init__(self, pool: Pool, jobs: Sequence[tuple[Job, int, int]]) -> None:
+        self.pool, self._jobs = pool, [job for job, _, _ in jobs]  # which must stay where they are
+        words = [(job.address, total, *pool.shares(total, workers)) for job, total, workers in jobs]
+        super().__init__(len(jobs), *(w for each in words for w in (pool.state, *each)))
 
 
 class Pool:
@@ -463,24 +526,26 @@ class Pool:
             found["redalg_share"]
         )
         self._memory = ctypes.create_string_buffer((PART + workers + 1) * LINE)
-        self._state = -(-ctypes.addressof(self._memory) // LINE) * LINE
+        self.state = -(-ctypes.addressof(self._memory) // LINE) * LINE
         one = ctypes.CFUNCTYPE(ctypes.c_int32, word, long)
         self._stop = one(found["redalg_stop"])
         with _without_signals():
-            self.workers = int(one(found["redalg_start"])(self._state, workers))
+            self.workers = int(one(found["redalg_start"])(self.state, workers))
 
     def share(self, job: Job, values: bytes, total: int, most: int = 1 << 20) -> int:
         """Run the job for rows 0 to `total`, by at most so many workers; its status."""
+        per, workers = self.shares(total, most)
+        return int(self._share(self.state, job.words, values, total, per, workers)) if workers else 0
+
+    def shares(self, total: int, most: int) -> tuple[int, int]:
+        """Chunks of a worker's part, and how many of at most so many workers there is something to do for."""
         workers = min(self.workers, total, most)
-        if not workers:
-            return 0
-        per = min(CHUNKS, total // workers)
-        return int(self._share(self._state, job.words, values, total, per, workers))
+        return min(CHUNKS, total // workers) if workers else 0, workers
 
     def stop(self) -> None:
         """Let the workers end; later jobs are the caller's alone."""
         workers, self.workers = self.workers, 1
-        self._stop(self._state, workers)
+        self._stop(self.state, workers)
 
 
 class _without_signals:

@@ -68,8 +68,8 @@ class Prepared:
         self._native = native if len(native) == len(self._calls) else []
         self._once = Alone(*self._native[0], self._units) if len(self._native) == 1 else None
         self._lone = self._lone_job()
-        self._slots.calls = self._by_python()
-        self._jobs: dict[bool, list[tuple[pool.Job, int, Native | None]]] = {}
+        self._slots.alone = self._by_python()
+        self._plans: dict[int, pool.Jobs] = {}
 
     def _lone_job(self) -> pool.Job | None:
         """All functions by the caller, in one call."""
@@ -88,6 +88,26 @@ class Prepared:
         if lone is None:
             return None
         return lambda table, mark: caller(lone.entry, table, self._units, mark, self._places, lone.address)
+
+    def _by_several(self, slot: Slot, there: int) -> Callable[..., int] | None:
+        """What runs all functions on arrays by so many threads, with the arguments of a slot; None without a pool."""
+        if self._lone is None or slot.table is None:
+            return None
+        plan = self._plan(there)
+        if slot.shared is None or slot.shared[0] is not plan:
+            called = caller(plan.entry, address_of(slot.table), 0, slot.mark, self._places, plan.address)
+            slot.shared = plan, called
+        return slot.shared[1]
+
+    def _plan(self, there: int) -> pool.Jobs:
+        """What of the work the threads do, where there are so many. A child of the process has threads of its own."""
+        found, own = self._plans.get(there), pool.pool_of(there)
+        if found is None or found.pool is not own:
+            workers = min(there, self._shares)
+            jobs = self._jobs_of(self._by_rows(workers))
+            parts = [(job, self._units * each, 1 if alone else workers) for job, each, alone in jobs]
+            found = self._plans[there] = pool.Jobs(own, parts)
+        return found
 
     def _turn(self, blocks: Blocks, program: Program, rows: int, values: list[Any]) -> list[Any]:
         """Blocks are the units, and a kernel is called for each by what turns them; arguments of that."""
@@ -112,18 +132,20 @@ class Prepared:
         whether results lie where operands do, so that nothing is written in rows with a mark.
         """
         slot = self._slots.taken()
-        if slot.called is not None and not spare and (self._shares < 2 or threads() == 1):
-            status = slot.called(*arrays)
-            if not status:
-                if self._slots.kept:
-                    self._slots.idle.append(slot)
-                return None
-            require_memory(status & NO_MEMORY)
-            return slot.marks.rows if status & MARKED and slot.marks is not None else None
-        return self._slowly(slot, arrays, spare)
+        there = threads() if self._shares > 1 else 1
+        called = slot.called if there == 1 else self._by_several(slot, there)
+        if called is None or spare:
+            return self._slowly(slot, arrays, spare)
+        status = called(*arrays)
+        if not status:
+            if self._slots.kept:
+                self._slots.idle.append(slot)
+            return None
+        require_memory(status & NO_MEMORY)
+        return slot.marks.rows if status & MARKED and slot.marks is not None else None
 
     def _slowly(self, slot: Slot, arrays: Sequence[Any], spare: bool) -> np.ndarray | None:
-        """The same by several threads, and where arguments have to be looked at."""
+        """The same where arguments are packed for every call."""
         values, marks = slot.values, slot.marks
         for at, number in self._places:
             x = arrays[number]
@@ -169,7 +191,7 @@ class Prepared:
             if status:
                 require_memory(status)
         else:
-            self._pooled(values, workers, there)
+            require_memory(self._plan(there).run(self._native[0][0].pack(*values)))
 
     def _rows(self, values: list[Any], low: int, high: int) -> None:
         """Row by row, so that what is read again is still in the caches."""
@@ -184,29 +206,16 @@ class Prepared:
             return False
         return self._whole or workers == 1 or self._units >= ROWS_EACH * workers
 
-    def _pooled(self, values: list[Any], workers: int, there: int) -> None:
-        """The work by some of the threads of native code."""
-        whole, given = self._by_rows(workers), self._native[0][0].pack(*values)
-        jobs = self._jobs.get(whole)
-        if jobs is None:
-            jobs = self._jobs[whole] = self._jobs_of(whole)
-        for job, each, alone in jobs:
-            if alone is None:
-                require_memory(pool.pool_of(there).share(job, given, self._units * each, workers))
-            else:
-                require_memory(alone.call(given, 0, self._units * each))
-
-    def _jobs_of(self, by_rows: bool) -> list[tuple[pool.Job, int, Native | None]]:
-        """Jobs one after the other, and what they count of a row: one of rows, or one of each function's own. With the
-        function where the caller had better do it alone: states of splits are soon merged."""
+    def _jobs_of(self, by_rows: bool) -> list[tuple[pool.Job, int, bool]]:
+        """Jobs one after the other, and what they count of a row: one of rows, or one of each function's own; and
+        whether the caller had better do it alone: states of splits are soon merged."""
         if by_rows:
             stages = [(f.address, per_row) for f, per_row in self._native]
             each = len(stages) > 1 and not self._whole and not self.compiled.schedule.interleaved
-            return [(pool.Job(stages, each), 1, None)]
+            return [(pool.Job(stages, each), 1, False)]
         soon = MERGED * self._slots.entries < SHARE
         return [
-            (pool.Job([(f.address, 1)], False), per_row, f if soon and per_row == 1 else None)
-            for f, per_row in self._native
+            (pool.Job([(f.address, 1)], False), per_row, soon and per_row == 1) for f, per_row in self._native
         ]
 
     def _shared(self, values: list[Any], workers: int) -> None:
@@ -274,16 +283,22 @@ class Watching:
         self.rows, self.at = rows, {"marks": -1, "marked": -1, "spare": -1}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Slot:
     """Arguments of one call at a time, and the memory that they name: marks, all of them 0, and room for states.
-    `called`: runs all functions on arrays, with the arguments in `table`."""
+    `called`: runs all functions on arrays, with the arguments in `table`, `shared` by the threads of a plan."""
 
     values: list[Any]
     marks: Marks | None
     buffers: tuple[np.ndarray, ...]
     table: np.ndarray | None = None
     called: Callable[..., int] | None = None
+    shared: tuple[pool.Jobs, Callable[..., int] | None] | None = None
+
+    @property
+    def mark(self) -> int:
+        """Where the word lies that says whether some row has a mark; 0 where none is looked for."""
+        return self.marks.addresses[1] if self.marks is not None else 0
 
 
 class Slots:
@@ -300,7 +315,7 @@ class Slots:
         self._tables = [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
         self.entries = sum(size for _, size, _ in self._tables)
         self.kept = self.entries <= KEPT_ENTRIES
-        self.calls: Callable[[int, int], Callable[..., int] | None] | None = None
+        self.alone: Callable[[int, int], Callable[..., int] | None] | None = None
         self.idle: list[Slot] = []  # appending to a list, and taking from it, is atomic
 
     def taken(self) -> Slot:
@@ -318,11 +333,11 @@ class Slots:
         buffers = tuple(np.empty(size, dtype) for _, size, dtype in self._tables)
         for (at, _, _), x in zip(self._tables, buffers, strict=True):
             values[at] = address_of(x)
-        if self.calls is None:
-            return Slot(values, marks, buffers)
-        table = np.array(values, np.int64)
-        mark = marks.addresses[1] if marks is not None else 0
-        return Slot(values, marks, buffers, table, self.calls(address_of(table), mark))
+        made = Slot(values, marks, buffers)
+        if self.alone is not None:
+            made.table = np.array(values, np.int64)
+            made.called = self.alone(address_of(made.table), made.mark)
+        return made
 
 
 class ByNumpy:

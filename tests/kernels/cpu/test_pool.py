@@ -88,6 +88,31 @@ def test_stages_come_one_after_the_other(each: bool) -> None:
     found.stop()
 
 
+def test_jobs_come_one_after_the_other() -> None:
+    """Each has a total of its own; one that fails is the last, and what it left half done is read by none."""
+    fails = """
+from numba import njit
+from redalg.kernels.cpu.memory import heap_float64, missing
+@njit(nogil=True)
+def fails(y, step, low, high):
+    for i in range(low, high):
+        if i == step:
+            raise MemoryError
+"""
+    params = [Param("result", "y", "int64"), Param("size", "step", "int64")]
+    failing = pool.Job([(build.functions(fails, ["fails"], params)["fails"].address, 1)], False)
+    found, function = pool.Pool(3), counts()
+    job = pool.Job([(function.address, 1)], False)
+    for most in (1, 2, 3):
+        y = np.zeros(64, np.int64)
+        every = pool.Jobs(found, [(job, 60, most), (job, 7, 1), (job, 0, most), (failing, 5, most), (job, 64, most)])
+        assert every.run(function.pack(y.ctypes.data, 5)) == 0 and y[0] == 65 and y[7] == 20 and y[60] == 5
+        y[...] = 0
+        assert every.run(function.pack(y.ctypes.data, 4)) == 1 and y[0] == 16 and y[7] == 4 and y[60] == 0
+    found.stop()
+    assert every.run(function.pack(y.ctypes.data, 5)) == 0  # by the caller alone
+
+
 def test_several_callers_at_once() -> None:
     found, function, wrong = pool.Pool(3), counts(), list[int]()
     job = pool.Job([(function.address, 1)], False)
