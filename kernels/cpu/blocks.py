@@ -27,13 +27,15 @@ from redalg.kernels.cpu.schedule import TURNED, is_dear
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
-# Elements of rows that are turned, of float32: for one reduction, for a sum and for an extremum that is all there is.
-FIRST, SUM, EXTREMUM = 32, 16, 96
-FURTHER, FURTHER_ONCE = 24, 80  # for every other one, and where nothing is turned back
-OF_ROWS = 40  # for a function such as log of a row
-# By the bytes of an element. Rows of 64 to 144 float64 are faster as they are: log_softmax of 64 elements 41 us, 51
-# turned, variance of 128 14 and 17 (AVX-512, 2026-11-30).
-WIDER = {1: 1.5, 2: 1.5, 4: 1.0, 8: 0.5}
+# Elements of rows that are turned, of float32, where results are turned back: for one reduction, and for every other
+# one. Chosen like all of these by `python -m benchmarks.cpu.turned`, on a Xeon of 512 bits.
+FIRST, FURTHER = 28, 26
+# Where nothing is turned back: for a sum, an extremum or its position that is all there is, for the first of several
+# reductions and for every other one, and for a function such as log of a row.
+SUM, EXTREMUM, POSITION = 44, 84, 112
+FIRST_ONCE, FURTHER_ONCE, OF_ROWS = 40, 40, 16
+ALONE = {"sum": SUM, "max": EXTREMUM, "min": EXTREMUM, "argmax": POSITION, "argmin": POSITION}
+WIDER = {1: 1.25, 2: 1.25, 4: 1.0, 8: 0.45}  # by the bytes of an element
 BLOCK_ELEMENTS = 4096  # elements of a block, about
 SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
 # Elements of rows that are turned by whole vectors of memory, where rows lie without gaps, and their bits at most.
@@ -101,12 +103,13 @@ def _longest(program: Program) -> float:
     that are left empty, and the functions computed for a row alone.
     """
     kinds = [f.kind for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
-    kept = any(r.keeps for r in program.results)
-    alone = "" if kept or len(kinds) != 1 else kinds[0]
-    first = {"sum": SUM, "max": EXTREMUM, "min": EXTREMUM}.get(alone, FIRST)
-    further = (FURTHER if kept else FURTHER_ONCE) * (len(kinds) - 1) + OF_ROWS * _functions_of_rows(program)
+    if any(r.keeps for r in program.results):
+        most = FIRST + FURTHER * (len(kinds) - 1)
+    else:
+        alone = ALONE.get(kinds[0], FIRST_ONCE) if len(kinds) == 1 else FIRST_ONCE
+        most = alone + FURTHER_ONCE * (len(kinds) - 1) + OF_ROWS * _functions_of_rows(program)
     widths = [STORAGE[o.dtype] for o in program.operands if {*o.axes} & {*program.stream}]
-    return min(TURNED, (first + further) * WIDER[max(widths, default=4)])
+    return min(TURNED, most * WIDER[max(widths, default=4)])
 
 
 def _read_along(program: Program, views: Mapping[str, View]) -> dict[str, tuple[str, ...]] | None:
