@@ -132,6 +132,9 @@ def _python() -> tuple[Any, Any, list[int]] | None:
     text = Template(TEXT).substitute(BYTES=bytes.__basicsize__ - 1, DATA=data_offset(), HEAD=HEAD)
     address = loaded_text(text, ["redalg_called"])["redalg_called"]
     method = _Method(b"called", address, FASTCALL, b"Run a kernel on arrays; its status.")
+    # Functions borrow it for as long as they live, those of threads that come here at the same time as well, and of
+    # modules that are taken down: it is never freed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )

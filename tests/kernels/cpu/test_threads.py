@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -50,3 +51,29 @@ def test_threads_with_dtypes_and_shapes_of_their_own(target: str, often: None) -
     for t in threads:
         t.join()
     assert not wrong
+
+
+CALLED = """
+import threading
+import numpy as np
+import redalg as ra
+run = ra.derive_incremental(ra.parse("return y = softmax[j](x[i,j])")).compile("cpu")
+xs = [np.ones((n, m), d) for n, m in ((100, 1), (33, 8), (8, 100), (3000, 200)) for d in ("f4", "f8")]
+gate = threading.Barrier(6)
+def work(k):
+    gate.wait()
+    for it in range(50):
+        x = xs[(k + it) % len(xs)]
+        assert np.allclose(run(x=x), 1 / x.shape[1]), x.shape
+threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print("done")
+"""
+
+
+def test_first_calls_of_a_process_from_several_threads() -> None:
+    """What functions borrow that one thread made and another replaced in a cache stays where it is: else calls read
+    memory that is somebody else's, in every other process."""
+    for _ in range(3):
+        found = subprocess.run([sys.executable, "-c", CALLED], capture_output=True, text=True, check=False)
+        assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
