@@ -20,7 +20,7 @@ from redalg.engine.rules.affine import Affine, affine, without_constant
 from redalg.engine.rules.cascade import Cascade, RawBackend, StageValue
 from redalg.graph import node as g
 from redalg.graph.node import Node
-from redalg.graph.plan import COUNT, ExtremumAnchor
+from redalg.graph.plan import COUNT
 
 OWN_MEAN = "no stage value moves with it: it is centred on its own running mean"
 
@@ -88,7 +88,7 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, sum_of: Affine, choices:
     if subtracted is not None:
         return subtracted
     own = _own_mean(raw, stage, x)
-    if moving and (_grows_with(fixed, x) or not _leaves_out(own, moving[0])):
+    if moving and (_grows_with(fixed, x) or _is_near_it(own)):
         return moving[0]  # it moves with its exponential: one anchor serves both
     return located[0] if located else own
 
@@ -121,15 +121,13 @@ def _grows_with(fixed: Node, x: Node) -> bool:
     return any(n.op == "exp" and x in g.walk(n) for n in g.walk(*logs))
 
 
-def _leaves_out(own: Choice, moving: Choice) -> bool:
-    """Whether the mean of an element leaves out what the extremum under its exponential may be, an element of any size
-    that a condition or a weight of 0 hides: seen from there, all others would be one number."""
+def _is_near_it(own: Choice) -> bool:
+    """Whether the mean of an element lies near the extremum under its exponential: that of a softmax does. Another one
+    lies anywhere, and so may an element that a condition or a weight of 0 hides: seen from there, all others would be
+    one number."""
     weights = [gen for gen, _ in own.weights] if isinstance(own, MeanChoice) else []
     exponentials = [{*g.walk(gen)} for gen in weights if gen.op == "exp"]
-    if any(own.generator in nodes and not any(n.op == "where" for n in nodes) for nodes in exponentials):
-        return False
-    asks = conditions(g.logical("and", *(gen for gen in weights if gen.is_boolean)))
-    return bool(exponentials) or not asks <= selected_by(moving)
+    return any(own.generator in nodes and not any(n.op == "where" for n in nodes) for nodes in exponentials)
 
 
 def _own_mean(raw: Cascade, stage: Node, x: Node) -> Choice:
@@ -234,7 +232,7 @@ def _alone(
     """The anchor of an element that stands alone in the rows of a stage."""
     moving = _moving(raw, stage, x, choices)
     follows = any(_grows_with(nf.poly_node(h), x) for h in rows.values())
-    if moving and (follows or not _leaves_out(_own_mean(raw, stage, x), moving[0])):
+    if moving and (follows or _is_near_it(_own_mean(raw, stage, x))):
         fitting = next((c for c in moving if fits(raw, stage, x, c)), None)
         return fitting if fitting is not None and _meets_additively(raw, rows, x) else None
     contexts = [h for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0]))]
@@ -292,19 +290,12 @@ def means(raw: Cascade, backend: RawBackend, outputs: list[Node], choices: Choic
         if raw.scope.varies(node) or not raw.scope.uses(node) or node.op not in ("mul", "pow", "add"):
             continue
         for m, x in _summed_elements(raw, backend, node):
-            if _at_an_extremum(choices, x):
-                continue
             unit = choices.units.of(x, choices.units.axes) if x.op == "pow" else None
             if unit is not None and unit[0].needed and isinstance(unit[1], Node):
                 continue  # of |x|^p a root is wanted: it is held in units of the elements, like a broken power
             for weights in ratios(backend, m, [((x, Fraction(1)),)]):
                 if all(w.op != "exp" for w, _ in weights):
                     choices.centre(MeanChoice(x, weights, why))
-
-
-def _at_an_extremum(choices: Choices, x: Node) -> bool:
-    """Whether an element is centred on an extremum wherever it stands."""
-    return any(c.anchor is ExtremumAnchor and not selected_by(c) for c in choices.elements.get(x, ()))
 
 
 def _summed_elements(raw: Cascade, backend: RawBackend, node: Node) -> Iterator[tuple[Mono, Node]]:
