@@ -48,16 +48,21 @@ def clip(x: Any, low: Any, high: Any) -> sympy.Expr:
 
 
 def logaddexp(a: Any, b: Any) -> sympy.Expr:
-    """log(exp(a) + exp(b)) without overflow: m + log1p(exp(-abs(a - b))) with m the larger one.
+    """log(exp(a) + exp(b)) without overflow: m + log1p(exp(-d)) with m the larger one and d how much larger it is.
 
-    Where both are equal it is a + log(2), so that two infinities give theirs.
+    Both are chosen by one comparison, on either side of which the formula is the same smooth function: its derivatives
+    are right where a = b, too. Of equal infinities, whose difference is NaN, it is either one.
 
     >>> logaddexp(-sympy.oo, 3)
     3
     """
     a, b = number(a, "ra.logaddexp"), number(b, "ra.logaddexp")
-    apart = maps.maximum(a, b) + maps.log1p(maps.exp(-maps.abs(a - b)))
-    value: sympy.Expr = maps.where(maps.eq(a, b), a + maps.log(2), apart)
+    if a == b and a.is_infinite:
+        return a
+    first = sympy.Ge(a, b)
+    apart = maps.where(first, a, b) + maps.log1p(maps.exp(maps.where(first, b - a, a - b)))
+    both = maps.eq(a, b) & maps.eq(maps.abs(a), sympy.oo)
+    value: sympy.Expr = maps.where(both, a, apart)
     return value
 
 

@@ -122,6 +122,21 @@ def test_what_is_left_out_has_no_slope_however_steep(text: str, x: list[float], 
     assert gradient(text, x=x)["x"].tolist() == slopes
 
 
+@pytest.mark.parametrize(("x", "w"), [(0.0, 0.0), (1.0, 1.0), (-2.0, 5.0), (5.0, -2.0), (800.0, 800.0), (-800.0, 3.0)])
+def test_logaddexp_is_smooth_where_its_arguments_are_equal(x: float, w: float) -> None:
+    """No comparison decides a derivative: the share of x is sigmoid(x - w), its slope sigmoid'."""
+    a, b = np.array([x]), np.array([w])
+    share = np.exp(-np.logaddexp(0, w - x))
+    text = "return y = sum[j](logaddexp(x[j], w[j]))"
+    got = gradient(text, x=a, w=b)
+    assert got["x"] == pytest.approx(share) and got["w"] == pytest.approx(1 - share)
+    tangent = ra.parse(text).jvp()(x=a, w=b, tangents={"x": np.ones(1), "w": np.zeros(1)}, target="numpy")
+    assert tangent["y"] == pytest.approx(share)
+    second = ra.parse(text).vjp(given=()).specs["x"].vjp(wrt="x")
+    got = second(x=a, w=b, grad_y=1.0, cotangents={"grad_x": np.ones(1)}, target="numpy")
+    assert got["x"] == pytest.approx(share * (1 - share))
+
+
 ATTENTION = (
     "tensors q[i,d], k[j,d], v[j,e], ok[i,j] bool; s = where(ok[i,j], sum[d](q[i,d]*k[j,d]), -oo); m = max[j](s);"
     "p = exp(s - m); empty y = 0; return y = sum[j](p*v[j,e])/sum[j](p)"
