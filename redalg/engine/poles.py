@@ -10,6 +10,7 @@ from redalg.algebra.signs import linear
 from redalg.engine.emit import Emitter
 from redalg.engine.rules.cascade import Cascade
 from redalg.graph import node as g
+from redalg.graph.domains import factored
 from redalg.graph.node import Node, is_inverse, is_position
 from redalg.graph.plan import COUNT, Slot
 
@@ -139,11 +140,14 @@ def _poles_at(
 
 
 def divisors_of(node: Node, cascade: Cascade) -> dict[Node, set[Fraction]]:
-    """Stage values by which the bodies of the node's stages divide, with the powers; not those known to be positive."""
+    """Stage values by which the bodies of the node's stages divide, with the powers; not those known to be positive.
+    Of ``w*n - w`` it is n - 1."""
     bodies = [n.args[0] for n in g.walk(node) if cascade.scope.is_stage(n) and not cascade.value(n).selective]
     found: dict[Node, set[Fraction]] = {}
     for n in g.walk(*bodies):
         d = n.args[0] if is_inverse(n) else COUNT
+        if d.op == "add" and cascade.scope.uses(d) and cascade.scope.varies(d):
+            d = factored(d)[1]
         if d is not COUNT and cascade.scope.uses(d) and not cascade.scope.varies(d) and not cascade.signs.positive(d):
             found.setdefault(d, set()).add(n.args[1].attr)
     return found

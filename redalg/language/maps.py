@@ -78,23 +78,30 @@ def sqrt(x: Any) -> sympy.Expr:
 
 
 def maximum(*args: Any) -> sympy.Expr:
-    """Largest of its arguments, elementwise; NaN if one is NaN.
+    """Largest of its arguments, elementwise; NaN if one is NaN. One that is -oo is never needed beside others.
 
     >>> maximum(1, 3, 2)
     3
     """
     with evaluating("ra.maximum"):
-        return f.maximum(*_several(args, "ra.maximum"))
+        return _extremum(f.maximum, _several(args, "ra.maximum"), -sympy.oo)
 
 
 def minimum(*args: Any) -> sympy.Expr:
-    """Smallest of its arguments, elementwise; NaN if one is NaN.
+    """Smallest of its arguments, elementwise; NaN if one is NaN. One that is oo is never needed beside others.
 
     >>> minimum(1, 3, 2)
     1
     """
     with evaluating("ra.minimum"):
-        return f.minimum(*_several(args, "ra.minimum"))
+        return _extremum(f.minimum, _several(args, "ra.minimum"), sympy.oo)
+
+
+def _extremum(function: Any, args: list[sympy.Expr], identity: sympy.Expr) -> sympy.Expr:
+    """The extremum of what is not its identity."""
+    kept = [a for a in args if a != identity] or args[:1]
+    found: sympy.Expr = kept[0] if len(kept) == 1 else function(*kept)
+    return found
 
 
 def _several(args: tuple[Any, ...], where_: str) -> list[sympy.Expr]:

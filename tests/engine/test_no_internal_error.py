@@ -130,3 +130,27 @@ def test_scores_that_are_a_product_with_a_sum_of_elements(score: str, result: st
         with np.errstate(all="ignore"):
             wanted, found = ra.reference(form.spec, **arrays), form.compile("numpy")(**arrays)
         assert found == pytest.approx(wanted, nan_ok=True) or np.isnan(found) and form.assumptions
+
+
+@pytest.mark.parametrize(
+    "divisor", ["w[j]*size[j] - w[j]", "w[j]*size[j]**2 - 2*w[j]", "x[j]*w[j]*size[j] - w[j]*x[j]"]
+)
+@pytest.mark.parametrize("text", ["sum[j](x[j]/({}))", "prod[j](x[j]/({}))", "var[j](1/({}))", "sum[j](relu(1/({})))"])
+def test_divisors_of_elements_and_their_number(text: str, divisor: str) -> None:
+    """That such a divisor is not 0 is no condition on elements alone: nothing keeps it while they come."""
+    form, rng = ra.derive_incremental(ra.parse(f"return y = {text.format(divisor)}")), np.random.default_rng(0)
+    for drawn in ([2.0, -1.0, 3.0, 0.5], [1.0, 0.0, 2.0], [np.inf, 1.0, -4.0], [np.nan, 1.0], [5.0]):
+        given = {"w": np.array(drawn), "x": rng.normal(size=len(drawn))}
+        given = {t.name: given[t.name] for t in form.spec.tensors}
+        with np.errstate(all="ignore"):
+            expected, parts = ra.reference(form.spec, **given), form.accumulator()
+            for low, high in ((0, 1), (1, 1), (1, len(drawn))):
+                parts.update(**{n: a[low:high] for n, a in given.items()})
+            for found in (form.compile("numpy")(**given), parts.result()):
+                assert np.isnan(found) or found == pytest.approx(expected), drawn
+
+
+@pytest.mark.parametrize("text", ["maximum({}, -inf)", "minimum(inf, {}, inf)", "clip({}, -inf, inf)"])
+def test_bounds_that_are_infinite_leave_an_element_as_it_is(text: str) -> None:
+    spec = ra.parse(f"return y = sum[j]({text.format('x[j] - max[j](x[j])')})")
+    assert spec.outputs == ra.parse("return y = sum[j](x[j] - max[j](x[j]))").outputs
