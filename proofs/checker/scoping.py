@@ -36,6 +36,7 @@ class Scope:
         self.lists: dict[str, int] = {}  # axis of a list -> its length
         self.arrays: set[str] = set()  # axes of the spec that are those of no list
         self.exports = {name for p in doc.passes for name, _ in p.exports}
+        self.anchors = {a.name for p in doc.passes for a in p.anchors}
         self._spec()
 
     def _spec(self) -> None:
@@ -129,6 +130,14 @@ class Scope:
 
     def _state(self, t: Term, names: Names, where: str) -> None:
         name, axes, domain = t.attr
+        if name not in names and name in self.anchors:
+            why = "only sums and products may read anchors: the checker has no law for what else moves with one"
+            raise wrong(
+                where,
+                name,
+                why,
+                'redalg.testing.check_equivalence(form.spec, form.compile("numpy")) compares it with its definition',
+            )
         if name not in names:
             raise wrong(where, name, "it reads a name that is not there at that time")
         own, declared = names[name]
@@ -214,5 +223,7 @@ def _check_action(name: str, terms: tuple[Term, ...], parts: int) -> None:
             raise wrong(f"action {name}", t.op, "it reads something else than the state and what acts")
 
 
-def wrong(where: str, value: object, why: str) -> CertificateError:
-    return CertificateError(f"{value!r:.120}", where, why, "export the certificate again with its method to_json()")
+def wrong(
+    where: str, value: object, why: str, fix: str = "export the certificate again with its method to_json()"
+) -> CertificateError:
+    return CertificateError(f"{value!r:.120}", where, why, fix)
