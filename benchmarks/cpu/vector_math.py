@@ -39,6 +39,13 @@ NUMPY: dict[str, Callable[..., Any]] = {
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
+    "log2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }
 ROW = 4096
@@ -128,7 +135,7 @@ def function_rows(repetitions: int) -> list[str]:
     for name, (error32, error64) in ERROR_ULP.items():
         cells = [f"| `{name}` "]
         for end, error in (("f32", error32), ("f64", error64)):
-            low, high = {"acosh": (1, 3), "atanh": (0, 1)}.get(name, (0, 3))
+            low, high = {"acosh": (1, 3)}.get(name, (0, 1 if name in ("atanh", "asin", "acos") else 3))
             x = rng.uniform(low, high, ROW).astype(np.float32 if end == "f32" else np.float64)
             out, kernel = np.empty_like(x), mapped(f"{name}_{end}")
             kernel(x, out)
@@ -229,6 +236,13 @@ TRUE: dict[str, Any] = {
     "asinh": mpmath.asinh,
     "acosh": mpmath.acosh,
     "atanh": mpmath.atanh,
+    "log2": lambda x: mpmath.log(x, 2),
+    "sin": mpmath.sin,
+    "cos": mpmath.cos,
+    "tan": mpmath.tan,
+    "asin": mpmath.asin,
+    "acos": mpmath.acos,
+    "atan": mpmath.atan,
 }
 
 
@@ -236,14 +250,14 @@ def arguments_f64(name: str, n: int) -> np.ndarray:
     """Half around where the function bends, half over the range where it is neither 0, infinite nor constant."""
     rng = np.random.default_rng(1)
     near = np.concatenate([rng.uniform(-3, 3, n // 4), 10 ** rng.uniform(-18, 1, n // 4) * rng.choice([-1, 1], n // 4)])
-    if name in ("log", "log1p"):
-        near = np.abs(near) if name == "log" else np.maximum(near / 3, -1 + 1e-9)
+    if name in ("log", "log2", "log1p"):
+        near = np.abs(near) if name != "log1p" else np.maximum(near / 3, -1 + 1e-9)
         return np.concatenate([near, 10 ** rng.uniform(-300, 300, n // 2)])
     if name == "acosh":
         return 1 + np.abs(near) + 10 ** rng.uniform(-16, 300, near.size)
-    if name == "atanh":
+    if name in ("atanh", "asin", "acos"):
         return np.clip(near / 3, -1 + 1e-16, 1 - 1e-16)
-    if name == "asinh":
+    if name in ("asinh", "atan"):
         return np.concatenate([near, 10 ** rng.uniform(-300, 300, n // 2)])
     low, high = {"erf": (-6, 6), "erfc": (-6, 26.5), "tanh": (-20, 20)}.get(name, (-708, 708))
     return np.concatenate([near, rng.uniform(low, high, n // 2)])

@@ -49,7 +49,8 @@ class Function:
         numpy: NumPy's name, "" for a function of `redalg.numeric.maps`.
         mpmath: mpmath's name, "" where `computed` or `equal` is evaluated.
         sympy: SymPy's class, "" for one of `redalg.language.functions`.
-        cpu: "own" (`redalg.kernels.cpu.math`) or "library" (the C library's, not vectorised).
+        cpu: "own" (`redalg.kernels.cpu.math`), "library" (the C library's, not vectorised), or "float32": own there,
+            the library's in float64.
         cuda: "own" (`redalg.kernels.cuda.intrinsics.math`) or "library" (libdevice's).
         ulp: the largest error of libdevice's function from the rounded result, for float32 and float64.
         cost: instructions of one thread, `dear` where that is worth a register to keep a value.
@@ -188,7 +189,6 @@ _ROWS = (
         derivative="1/(x*log(2))",
         equal="log(x)/log(2)",
         numpy="log2",
-        cpu="library",
         ulp=(1, 1),
         cost=22,
         latex=r"\log_2\left({}\right)",
@@ -351,7 +351,7 @@ _ROWS = (
         numpy="sin",
         mpmath="sin",
         sympy="sin",
-        cpu="library",
+        cpu="float32",
         ulp=(2, 2),
         cost=24,
         summary="Sine.",
@@ -366,7 +366,7 @@ _ROWS = (
         numpy="cos",
         mpmath="cos",
         sympy="cos",
-        cpu="library",
+        cpu="float32",
         ulp=(2, 2),
         cost=24,
         summary="Cosine.",
@@ -380,7 +380,7 @@ _ROWS = (
         numpy="tan",
         mpmath="tan",
         sympy="tan",
-        cpu="library",
+        cpu="float32",
         ulp=(4, 2),
         cost=34,
         summary="Tangent.",
@@ -432,7 +432,6 @@ _ROWS = (
         numpy="arcsin",
         mpmath="asin",
         sympy="asin",
-        cpu="library",
         ulp=(2, 2),
         cost=24,
         summary="Inverse sine.",
@@ -448,7 +447,6 @@ _ROWS = (
         numpy="arccos",
         mpmath="acos",
         sympy="acos",
-        cpu="library",
         ulp=(2, 2),
         cost=24,
         summary="Inverse cosine.",
@@ -464,7 +462,6 @@ _ROWS = (
         numpy="arctan",
         mpmath="atan",
         sympy="atan",
-        cpu="library",
         ulp=(2, 2),
         cost=20,
         summary="Inverse tangent.",

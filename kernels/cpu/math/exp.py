@@ -83,7 +83,7 @@ def half_exp(x: Value) -> Value:
 def _split(x: Value) -> tuple[Value, Value]:
     """e^r and k of x = k·ln 2 + r."""
     x = clamped(x, *RANGE[x.form.name])
-    k, n = _nearest(x, LOG2_E)
+    k, n = nearest(x, LOG2_E)
     r = _remainder(x, k)
     return fma(r * r, polynomial(r, EXP[x.form.name]), r) + 1.0, n
 
@@ -101,7 +101,7 @@ def exp2_inside(x: Value) -> Value:
 
 def _split2(x: Value) -> tuple[Value, Value]:
     """2^r and n of x = n + r."""
-    k, n = _nearest(x, 1.0)
+    k, n = nearest(x, 1.0)
     r = x - k
     return fma(r, polynomial(r, EXP2[x.form.name]), 1.0), n
 
@@ -109,7 +109,7 @@ def _split2(x: Value) -> tuple[Value, Value]:
 def expm1(x: Value) -> Value:
     """2^k·(e^r - 1) + (2^k - 1), at half the size so that 2^k does not overflow."""
     y = clamped(x, -45.0, RANGE[x.form.name][1] - 1.0)
-    k, n = _nearest(y, LOG2_E)
+    k, n = nearest(y, LOG2_E)
     r = _remainder(y, k)
     p = fma(r * r, polynomial(r, EXPM1[x.form.name]), r)
     half = power_of_two(n - 1)
@@ -128,7 +128,7 @@ def sigmoid(x: Value) -> Value:
     return select(x < 0.0, z, 1.0) / (z + 1.0)
 
 
-def _nearest(x: Value, factor: float) -> tuple[Value, Value]:
+def nearest(x: Value, factor: float) -> tuple[Value, Value]:
     """The integer nearest to x·factor, which is small, as a float and as an integer."""
     shifted = fma(x, factor, x.form.shifter)
     return shifted - x.form.shifter, shifted.bit_pattern() - shifter_bits(x.form)

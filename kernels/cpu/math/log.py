@@ -1,4 +1,4 @@
-"""log x and log(1 + x), as values of `redalg.kernels.cpu.math.values`: full range, no branches.
+"""log x, log(1 + x) and log₂ x, as values of `redalg.kernels.cpu.math.values`: full range, no branches.
 
 x = 2^k·(1 + f) with 1 + f between √½ and √2, s = f/(2 + f), and log(1 + f) = f - f²/2 + s·(f²/2 + s²·P(s²)), the
 arrangement of fdlibm (Sun Microsystems 1993, e_log.c). The polynomials P are minimax, found by Remez's exchange.
@@ -23,16 +23,31 @@ LOG = {
         0.14796105420863453,
     ),
 }
+LOG2_E = {"f32": (1.4426950216293335, 1.925963033500011e-08), "f64": (1.4426950408889634, 2.0355273740931033e-17)}
 SQRT_HALF_BITS = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}
 
 
 def log(x: Value) -> Value:
+    return _with_ends(x, _combined(*_parts(x)))
+
+
+def log2(x: Value) -> Value:
+    """k + f/ln 2 - (f - log(1 + f))/ln 2: at powers of 2 it is k."""
+    k, f = _parts(x)
+    high, low = LOG2_E[x.form.name]
+    s, z, half_square = _powers(f)
+    rest = s * fma(z, polynomial(z, LOG[f.form.name]), half_square)
+    head = f * high
+    tail = fma(f, high, -head) + fma(f, low, (rest - half_square) * high)
+    return _with_ends(x, k + (head + tail))
+
+
+def _parts(x: Value) -> tuple[Value, Value]:
+    """k and f of x = 2^k·(1 + f), subnormal numbers included."""
     form = x.form
     small = x < 2.0 ** (1 - form.bias)
-    y = select(small, x * 2.0**form.fraction, x)
-    k, f = _split(y)
-    shift = select(small, -float(form.fraction), Value(x.b, x.like(0.0)))
-    return _with_ends(x, _combined(k + shift, f))
+    k, f = _split(select(small, x * 2.0**form.fraction, x))
+    return k + select(small, -float(form.fraction), Value(x.b, x.like(0.0))), f
 
 
 def log1p(x: Value) -> Value:
@@ -65,11 +80,15 @@ def _split(x: Value) -> tuple[Value, Value]:
 def _combined(k: Value, f: Value) -> Value:
     """k·ln 2 + log(1 + f)."""
     high, low = LN2[f.form.name]
-    s = f / (f + 2.0)
-    z = s * s
-    half_square = f * f * 0.5
+    s, z, half_square = _powers(f)
     tail = fma(s, fma(z, polynomial(z, LOG[f.form.name]), half_square), k * low)
     return fma(k, high, f - (half_square - tail))
+
+
+def _powers(f: Value) -> tuple[Value, Value, Value]:
+    """s, s² and f²/2."""
+    s = f / (f + 2.0)
+    return s, s * s, f * f * 0.5
 
 
 def _with_ends(x: Value, y: Value) -> Value:

@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from redalg.graph.formats import FLOATS, INTEGERS
 from redalg.graph.functions import FUNCTIONS as TABLE
-from redalg.kernels.cpu.math import erf, exp, formats, log, power
+from redalg.kernels.cpu.math import erf, exp, formats, log, power, trigonometric
 from redalg.kernels.cpu.math.values import FORMATS, KINDS, Operation, Value, absolute, call, function, select
 
 # Largest error in units in the last place of the true value: (float32, float64), rounded up. Float32: over all 2³²
@@ -39,6 +39,13 @@ ERROR_ULP = {
     "asinh": (1.9, 1.9),
     "acosh": (2.5, 2.5),
     "atanh": (2.2, 2.2),
+    "log2": (1.2, 1.1),
+    "sin": (0.6, 1.0),
+    "cos": (0.6, 1.0),
+    "tan": (0.6, 1.0),
+    "asin": (1.6, 1.6),
+    "acos": (1.2, 1.2),
+    "atan": (1.3, 1.8),
 }
 
 
@@ -72,6 +79,7 @@ BODIES: dict[str, Callable[..., Value]] = {
     "tanh": exp.tanh,
     "sigmoid": exp.sigmoid,
     "log": log.log,
+    "log2": log.log2,
     "log1p": log.log1p,
     "erf": erf.erf,
     "erfc": erf.erfc,
@@ -80,6 +88,9 @@ BODIES: dict[str, Callable[..., Value]] = {
     "asinh": power.asinh,
     "acosh": power.acosh,
     "atanh": power.atanh,
+    "asin": trigonometric.asin,
+    "acos": trigonometric.acos,
+    "atan": trigonometric.atan,
     "rcp": lambda x: 1.0 / x,
     "abs": absolute,
     "sign": _sign,
@@ -103,10 +114,19 @@ BINARY: dict[str, Callable[[Value, Value], Value]] = {
     "exact_product": lambda a, b: a * b,
     "product_error": lambda a, b: call("fma", a, b, -(a * b)),
 }
-SCALAR = [f"{name}_{end}" for name, row in TABLE.items() if row.cpu == "library" for end in FORMATS] + ["pow_f64"]
-
-
-INTRINSICS = frozenset({"sin", "cos", "log2", "pow"})  # which LLVM has names for
+# Those of float32 alone, whose range reduction takes float64.
+NARROW: dict[str, Callable[[Value], Value]] = {
+    "sin": trigonometric.sin_f32,
+    "cos": trigonometric.cos_f32,
+    "tan": trigonometric.tan_f32,
+}
+SCALAR = [
+    f"{name}_{end}"
+    for name, row in TABLE.items()
+    for end in FORMATS
+    if row.cpu == "library" or row.cpu == "float32" and end == "f64"
+] + ["pow_f64"]
+INTRINSICS = frozenset({"sin", "cos", "pow"})  # which LLVM has names for
 
 
 def _library(name: str) -> Operation:
@@ -138,6 +158,8 @@ def _operations() -> dict[str, Operation]:
         for dtype, cell in formats.CELLS.items():
             table[f"widen_{dtype}_{end}"] = function([cell], end, partial(formats.widened, dtype=dtype, form=form))
             table[f"narrow_{dtype}_{end}"] = function([end], cell, partial(formats.narrowed, dtype=dtype))
+    for name, body in NARROW.items():
+        table[f"{name}_f32"] = function(["f32"], "f32", body)
     table["pow_f32"] = function(["f32", "f32"], "f32", power.pow_f32)
     return table
 
