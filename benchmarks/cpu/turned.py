@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -51,7 +52,7 @@ def ratios(text: str, dtype: str) -> tuple[list[float], float]:
             with mock.patch.object(blocks, "_longest", lambda program, longest=longest: longest):
                 runs.append(form.compile("cpu"))
                 runs[-1](x=x)
-        times = [[least(lambda run=run: run(x=x)) for run in runs] for _ in range(TURNS)]
+        times = [[least(partial(run, x=x)) for run in runs] for _ in range(TURNS)]
         turned, rows = (min(t) for t in zip(*times, strict=True))
         found.append(rows / turned)
     return found, blocks._longest(lower(form, {"x": dtype}))

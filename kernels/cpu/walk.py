@@ -214,9 +214,7 @@ class Prepared:
             each = len(stages) > 1 and not self._whole and not self.compiled.schedule.interleaved
             return [(pool.Job(stages, each), 1, False)]
         soon = MERGED * self._slots.entries < SHARE
-        return [
-            (pool.Job([(f.address, 1)], False), per_row, soon and per_row == 1) for f, per_row in self._native
-        ]
+        return [(pool.Job([(f.address, 1)], False), per_row, soon and per_row == 1) for f, per_row in self._native]
 
     def _shared(self, values: list[Any], workers: int) -> None:
         """The work by Python's threads."""
