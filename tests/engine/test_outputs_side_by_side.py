@@ -17,6 +17,7 @@ Arrays = dict[str, np.ndarray]
 # output -> (its text, what it is computed from, which bounds how much rounding may cost)
 OUTPUTS: dict[str, tuple[str, Any]] = {
     "sum": ("sum[j](x[j]*w[j])", lambda x, w, b: np.abs(x * w).sum()),
+    "read": ("sum[j](w[j]*sum[j](x[j]*w[j]))", lambda x, w, b: np.abs(x * w).sum() * w.sum()),
     "total": ("sum[j](x[j])", lambda x, w, b: np.abs(x).sum()),
     "masked": ("sum[j](where(b[j], x[j], 0))", lambda x, w, b: np.abs(x[b]).sum()),
     "average": ("sum[j](x[j]*w[j])/sum[j](w[j])", lambda x, w, b: np.abs(x * w).sum() / w.sum()),

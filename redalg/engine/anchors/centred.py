@@ -7,7 +7,7 @@ anchor stands for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from redalg.algebra import polynomial as nf
@@ -16,7 +16,7 @@ from redalg.algebra.scope import beside
 from redalg.engine.anchors.choices import Choice, Choices, TargetChoice
 from redalg.graph import node as g
 from redalg.graph.node import Node
-from redalg.graph.plan import ExtremumAnchor, UnitAnchor
+from redalg.graph.plan import UnitAnchor
 
 # The roles of elements at an extremum, strictly inside it, and not at it.
 BESIDE = {("eq", "max"): "tie", ("eq", "min"): "tie", ("lt", "max"): "below", ("lt", "min"): "above"}
@@ -148,16 +148,8 @@ class Centred:
         return bool(self.choices.elements)
 
     def holds_anchor(self, p: Poly) -> bool:
-        """Whether a value is put together of what is centred and of what that was centred on: an anchor of its own, or
-        an extremum of the spec, unless an exponential of that stands beside it."""
         leaves = {site.leaf for site in self.sites.values() if site.choice.anchor is not UnitAnchor}
-        if any(x in leaves for gen in p.generators() for x in g.leaves(gen, "state")):
-            return True
-        extrema = {gen for site, role in self.centred.values() if role == "power" for gen in self._extrema(site)}
-        return not extrema.isdisjoint(p.generators()) and not any(gen.op == "exp" for gen in p.generators())
-
-    def _extrema(self, site: AnchorSite) -> Iterable[Node]:
-        return self.value_at(site).generators() if site.choice.anchor is ExtremumAnchor else ()
+        return any(x in leaves for gen in p.generators() for x in g.leaves(gen, "state"))
 
 
 def fresh_axes(gen: Node) -> dict[str, str]:

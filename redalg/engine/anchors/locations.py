@@ -20,7 +20,7 @@ from redalg.engine.rules.affine import Affine, affine, without_constant
 from redalg.engine.rules.cascade import Cascade, RawBackend, StageValue
 from redalg.graph import node as g
 from redalg.graph.node import Node
-from redalg.graph.plan import COUNT
+from redalg.graph.plan import COUNT, ExtremumAnchor
 
 OWN_MEAN = "no stage value moves with it: it is centred on its own running mean"
 
@@ -329,7 +329,7 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
     for s in stages:
         met = dict.fromkeys(x for leaf in (None, *g.leaves(s)) for x in by_leaf.get(leaf, ()))
         for x in met:
-            known = choices.elements[x]
+            known = [c for c in choices.elements[x] if not _from_afar(raw, s, x, c)]
             if len(known) > 1 and s.attr.kind == "sum":
                 _about_its_own(raw, s, x, known, choices)
             if x in serving:
@@ -338,6 +338,17 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
                 best = _best_fitting(raw, s, x, known)
                 if best is not None:
                     choices.inside[s, x] = best
+
+
+def _from_afar(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
+    """Whether a sum of elements alone would be seen from a place that its own weights say nothing of: in units of that
+    it may be nothing. A mean under these weights is near, and an extremum under its exponential."""
+    if stage.attr.kind != "sum" or raw.scope.uses(stage.args[0]):
+        return False
+    rests = _weights_of(raw, stage, x)
+    if isinstance(choice, MeanChoice):
+        return rests != {frozenset(choice.weights)}
+    return choice.anchor is ExtremumAnchor and not all(any(gen.op == "exp" for gen, _ in rest) for rest in rests)
 
 
 def _best_fitting(raw: Cascade, stage: Node, x: Node, known: list[Choice]) -> Choice | None:
