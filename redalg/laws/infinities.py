@@ -205,18 +205,18 @@ def _defined_elements(node: Node, axis: tuple[str, ...], unread: bool) -> list[t
         return mixed.isdisjoint(g.walk(n))
 
     found = [(c, u) for c, u in _where_read(node, unread, asked) if u.axes & along and asked(u)]
-    apart = [pair for c, u in found for pair in (_apart(c, u) if COUNT in g.walk(u) else [(c, u)])]
+    apart = [pair for c, u in found for pair in (_apart(c, u, along) if COUNT in g.walk(u) else [(c, u)])]
     return [(g.reduction("all", axis, c) if c.axes & along else c, u) for c, u in apart]
 
 
-def _apart(condition: Node, u: Node) -> list[tuple[Node, Node]]:
+def _apart(condition: Node, u: Node, along: set[str]) -> list[tuple[Node, Node]]:
     """That factors are not 0, of elements or of their number: of both at once, a condition has no form. ``w*n - w`` is
     not 0 where w and n - 1 are not."""
     if condition.op != "ne" or condition.args[1] is not g.ZERO or u.op != "add":
         return []
     common, rest = factored(u)
     factors = [*common, rest]
-    return [(g.compare("ne", f, g.ZERO), u) for f in factors if f.axes.isdisjoint(u.axes) or COUNT not in g.walk(f)]
+    return [(g.compare("ne", f, g.ZERO), u) for f in factors if f.axes.isdisjoint(along) or COUNT not in g.walk(f)]
 
 
 def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[tuple[Node, Node]]:
