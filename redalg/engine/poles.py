@@ -11,6 +11,7 @@ from redalg.engine.emit import Emitter
 from redalg.engine.rules.cascade import Cascade
 from redalg.graph import node as g
 from redalg.graph.domains import factored
+from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import Node, is_inverse, is_position
 from redalg.graph.plan import COUNT, Slot
 
@@ -104,13 +105,16 @@ def calculated(*roots: Node, done: Container[object] = ()) -> list[Node]:
 
 
 def _orders(value: Node, base: Node) -> set[Fraction]:
-    """The orders of the poles at base = 0 that an expression shows."""
+    """The orders of the poles at base = 0 that an expression shows; none where a map stands around one: what it makes
+    of an infinity is not what it makes of elements that are 0/0."""
     nodes, target = list(g.walk(value)), _primitive(base)
     poles = {n for n in nodes if is_inverse(n) and _primitive(n.args[0]) == target}
     holders = set(poles)
     for n in nodes:  # arguments come first
         if not holders.isdisjoint(n.args):
             holders.add(n)
+    if any(n.op in FUNCTIONS for n in holders):
+        return set()
     found: set[Fraction] = set()
     seen: set[tuple[Node, Fraction]] = set()
     stack = [(value, Fraction(0))]
