@@ -329,15 +329,20 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
     for s in stages:
         met = dict.fromkeys(x for leaf in (None, *g.leaves(s)) for x in by_leaf.get(leaf, ()))
         for x in met:
-            known = [c for c in choices.elements[x] if not _from_afar(raw, s, x, c)]
-            if len(known) > 1 and s.attr.kind == "sum":
-                _about_its_own(raw, s, x, known, choices)
-            if x in serving:
-                choices.inside.pop((s, x), None)
-            elif (s, x) not in choices.inside:
-                best = _best_fitting(raw, s, x, known)
-                if best is not None:
-                    choices.inside[s, x] = best
+            _settle(raw, s, x, x in serving, choices)
+
+
+def _settle(raw: Cascade, stage: Node, x: Node, serves: bool, choices: Choices) -> None:
+    """The anchor of an element in a stage."""
+    known = [c for c in choices.elements[x] if not _from_afar(raw, stage, x, c)]
+    if len(known) > 1 and stage.attr.kind == "sum":
+        _about_its_own(raw, stage, x, known, choices)
+    if serves:
+        choices.inside.pop((stage, x), None)
+    elif (stage, x) not in choices.inside:
+        best = _best_fitting(raw, stage, x, known)
+        if best is not None:
+            choices.inside[stage, x] = best
 
 
 def _from_afar(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
