@@ -22,8 +22,9 @@ from redalg.kernels.cpu.math import erf, exp, formats, log, power, trigonometric
 from redalg.kernels.cpu.math.values import FORMATS, KINDS, Operation, Value, absolute, call, function, select
 
 # Largest error in units in the last place of the true value: (float32, float64), rounded up. Float32: over all 2³²
-# arguments (every 4099th of cos to atan), against the float64 function; float64: over random ones, against extended precision
-# (`python -m benchmarks.cpu.vector_math --errors`). On processors that fuse multiply-add; a little more on others.
+# arguments (every 4099th of cos to atan), against the float64 function; float64: over random ones, against extended
+# precision (`python -m benchmarks.cpu.vector_math --errors`). On processors that fuse multiply-add; a little more on
+# others.
 ERROR_ULP = {
     "exp": (1.1, 1.1),
     "exp2": (1.0, 1.0),
