@@ -8,7 +8,7 @@ operands of chains are (`redalg.kernels.gemm.match`), and its rows begin at mult
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from redalg.graph.node import BOOLEAN, Node, outermost_reductions, walk
 from redalg.kernels.gemm.match import SMALL, TYPES
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.one_hot import one_hot_of
-from redalg.kernels.ir.program import STORAGE, Operand, Program
+from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.partition import Partition, form_over, partitions
@@ -29,17 +29,24 @@ from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
+    from redalg.form import Form
     from redalg.language.spec import Spec
 
 Scratch = dict[str, tuple[Operand, View]]
 Whole = Callable[[Call], Planned]  # how a part is planned
+# How a product is planned whose rows are reduced in its epilogue: its call, the form of the rows, the tensor that they
+# read it as, the results of both. Raises: RedalgError, Outside.
+Folded = Callable[[Call, "Form", str, tuple[Result, ...]], Planned]
 MOST_PLANNED = 48  # parts that are planned for a call, in all ways together
 LANES = 128  # multiplications and additions of a multiprocessor in a cycle
 MOST_HELD, LITTLE = 16, 2 << 30  # times the bytes of a call's arrays, that lie between parts; bytes that always may
 
 
-def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole) -> Planned | None:
-    """The kernels of the parts that are predicted to take the least time together; None where a spec has no parts."""
+def parted(
+    call: Call, program: Program, sizes: Mapping[str, int], whole: Whole, folded: Folded | None = None
+) -> Planned | None:
+    """The kernels of the parts that are predicted to take the least time together; None where a spec has no parts.
+    `folded`: how rows that a product has made are reduced in its epilogue, where they may be."""
     if any(n == 0 for n in sizes.values()):
         return None
     best = None
@@ -51,6 +58,8 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
             made = _Parts(call, program, sizes, partition, whole, rounded)
             if rounded and not made.narrow:
                 continue
+            if not rounded and folded is not None:
+                best = lesser_of(best, made.in_epilogue(folded))
             try:
                 best = made.planned(best.choice.seconds if best is not None else inf)
             except BrokenPass:
@@ -61,6 +70,13 @@ def parted(call: Call, program: Program, sizes: Mapping[str, int], whole: Whole)
                 continue
             break
     return best
+
+
+def lesser_of(best: Planned | None, other: Planned | None) -> Planned | None:
+    """The plan that takes less time, of those that there are."""
+    if best is None or other is None:
+        return best or other
+    return min(best, other, key=lambda p: p.choice.seconds)
 
 
 def least_seconds(spec: Spec, sizes: Mapping[str, int], target: Target) -> float:
@@ -247,6 +263,31 @@ class _Parts:
         step = VECTOR_BYTES // STORAGE[dtype]
         return View(shape, View.contiguous((*shape[:-1], -(-shape[-1] // step) * step)).strides)
 
+    def in_epilogue(self, folded: Folded) -> Planned | None:
+        """The last part in the epilogue of a product, where that is the only other one and makes its rows."""
+        if len(self.partition.before) != 1 or not self.partition.last.output_axes:
+            return None
+        (first,), last = self.partition.before, self.partition.last
+        read = [t.name for t in last.tensors if t.name in self.partition.between]
+        if len(read) != 1 or any(n not in self.partition.between for n in first.outputs if n not in self._results):
+            return None
+        try:
+            rows = form_over(last, _along(last, self.sizes))
+            results = {read[0]: (self.program.real, View.contiguous(self._lengths(self.partition.between[read[0]])))}
+            call = self._call(first, results | self._written(first.outputs), {*self.call.dtypes})
+            return folded(call, rows, read[0], tuple(self._results.values()))
+        except BrokenPass:
+            raise
+        except (RedalgError, Outside):
+            return None
+
+    @property
+    def _results(self) -> dict[str, Result]:
+        return {r.name: r for r in self.program.results}
+
+    def _lengths(self, axes: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(self.sizes[a] for a in axes)
+
     def _require_small(self) -> None:
         """Raises: Outside where what lies between parts is far larger than what a call reads and writes."""
         held = sum(view.elements * STORAGE[o.dtype] for o, view in self.scratch.values())
@@ -258,25 +299,26 @@ class _Parts:
 
     def _part(self, spec: Spec) -> Planned:
         """The kernels of one part."""
-        names = {t.name for t in spec.tensors}
+        between = {n: (o.dtype, view) for n, (o, view) in self.scratch.items() if n in spec.outputs}
+        call = self._call(spec, between | self._written(spec.outputs), {t.name for t in spec.tensors})
+        return _known(call, spec, self.whole)
+
+    def _call(self, spec: Spec, results: Mapping[str, tuple[str, View]], names: Collection[str]) -> Call:
+        """A part as a call; `names`: of the tensors that it may read."""
         laid = {n: x for n, x in self.scratch.items() if n in names}
         dtypes = {n: d for n, d in self.call.dtypes.items() if n in names} | {n: o.dtype for n, (o, _) in laid.items()}
         views = {n: v for n, v in self.call.views.items() if n in names} | {n: v for n, (_, v) in laid.items()}
-        own = {r.name: r for r in self.program.results}
-        results = {}
-        for n, axes in spec.output_axes.items():
-            if n in self.scratch:
-                results[n] = self.scratch[n][0].dtype, self.scratch[n][1]
-            elif n in self.call.results:
-                results[n] = self.call.results[n]
-            else:
-                results[n] = own[n].dtype, View.contiguous(tuple(self.sizes[a] for a in axes))
         form = form_over(spec, _along(spec, self.sizes))
         call = replace(self.call, form=form, dtypes=dtypes, views=views, schedule=None, launches=None, alike=False)
         rounded = self.kind if self.kind in TYPES else ""
         among = replace(self.call.among, taken=self.call.among.taken | self.scratch.keys())
-        call = replace(call, results=results, rounded=rounded, among=among)
-        return _known(call, spec, self.whole)
+        return replace(call, results=results, rounded=rounded, among=among)
+
+    def _written(self, outputs: Collection[str]) -> dict[str, tuple[str, View]]:
+        """Results of the whole call among the outputs of a part: their dtypes, and how they lie."""
+        own = {n: r for n, r in self._results.items() if n in outputs}
+        plain = {n: (r.dtype, View.contiguous(self._lengths(r.axes))) for n, r in own.items()}
+        return plain | {n: x for n, x in self.call.results.items() if n in own}
 
     def _reasons(self, every: Sequence[Planned], seconds: float) -> Iterator[str]:
         count = sum(1 + len(p.before) for p in every)

@@ -31,8 +31,9 @@ from redalg.kernels.gemm.match import FLOAT8, Lacking, NoProduct
 from redalg.kernels.gemm.parts import summed
 from redalg.kernels.gemm.passes import GemmDraft, Joined
 from redalg.kernels.gemm.plan import First, result_dtypes
+from redalg.kernels.gemm.row_states import RowStates
 from redalg.kernels.ir.layouts import View, Walk
-from redalg.kernels.ir.program import Operand, Program
+from redalg.kernels.ir.program import Operand, Program, Result
 from redalg.kernels.ir.schedule import FAMILIES, MMA, TENSOR, current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.planned import Planned
@@ -299,7 +300,8 @@ def _whole(call: Call, dump: Dump = QUIET) -> Planned:
     program = _written(call, program_of(form, call.dtypes, TILE_PROGRAM, dump))
     found = _on_tensor_cores(call, program, draft.sizes, dump)
     if isinstance(found, Planned):
-        return _laid(call, found)
+        others = _folded_rows(call, program, draft) if schedule is None and not program.columns else None
+        return _laid(call, found) if others is None or others.choice.seconds >= found.choice.seconds else others
     objection, product = found
     expected = _contracts(program, product)
     others = _of_one_row(call, draft, dump) or _in_parts(call, program, draft, dump, str(objection) if expected else "")
@@ -336,7 +338,7 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump, object
     rows there are, and so would the bits of a row: with `deterministic` it stays in one kernel."""
     if call.deterministic or call.schedule not in (None, TENSOR):
         return None
-    found = partitioned.parted(call, program, draft.sizes, _whole)
+    found = partitioned.parted(call, program, draft.sizes, _whole, _rows_folded)
     if found is None or call.schedule == TENSOR and not partitioned.on_tensor_cores(found):
         return None
     said = [f"in one kernel, not on tensor cores: {objection}"] if objection else []
@@ -348,6 +350,34 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump, object
             return None
         said.append(f"in one kernel, by ordinary arithmetic: {micro(least)} at least")
     return replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, *said)))
+
+
+def _folded_rows(call: Call, program: Program, draft: RowsDraft) -> Planned | None:
+    """Rows of a product that are reduced, in parts: a kernel that has their elements once, block after block, has few
+    blocks where there are few rows, and cannot keep the elements."""
+    if call.deterministic:
+        return None
+    return partitioned.parted(call, program, draft.sizes, _whole, _rows_folded)
+
+
+def _rows_folded(call: Call, rows: Form, tensor: str, results: tuple[Result, ...]) -> Planned:
+    """A product whose rows are reduced in its epilogue, by the form of the rows. Raises: RedalgError, Outside."""
+    dtypes = {t.name: "float32" if t.name == tensor else call.dtypes[t.name] for t in rows.spec.tensors}
+    dtype_of = {r.name: r.dtype for r in results}
+    program = _written(call, program_of(call.form, call.dtypes, TILE_PROGRAM))
+    behind = result_dtypes(program_of(rows, dtypes, TILE_PROGRAM), dtype_of)
+    names = {o.name for o in program.operands}
+    program = replace(
+        program, operands=(*program.operands, *(o for o in behind.operands if o.name not in {*names, tensor}))
+    )
+    beside = tuple(r for r in program.results if r.name != tensor)
+    states = RowStates(behind, tensor, beside=beside)
+    sizes = sizes_of(program, call.views) | sizes_of(behind, call.views | {tensor: call.results[tensor][1]})
+    draft = GemmDraft(replace(call, launches=2), program, sizes, states=states, part=True)
+    made: Planned = _finished(GEMM, draft, QUIET)
+    order = {name: k for k, name in enumerate(dtype_of)}
+    own = tuple(sorted(made.program.results, key=lambda r: order[r.name]))
+    return _laid(call, replace(made, program=replace(made.program, results=own)))
 
 
 def _of_one_row(call: Call, draft: RowsDraft, dump: Dump) -> Planned | None:

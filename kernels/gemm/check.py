@@ -130,8 +130,9 @@ class _Checker:
         kinds = (*operands.kinds, *operands.kinds[1:] * len(made.parallel))
         for product, places in zip((made, *made.joined), (operands.places, *operands.joined), strict=True):
             self.places(product, kinds, places)
-        written = [r.name for r in operands.results]
-        self.require(sorted(written) == sorted(made.outputs), f"epilogue: writes {written}", "each result once")
+        written, states = [r.name for r in operands.results], self.draft.states
+        wanted = made.outputs if states is None else [r.name for r in states.results()]
+        self.require(sorted(written) == sorted(wanted), f"epilogue: writes {written}", "each result once")
 
     def places(self, made: Cut, kinds: Sequence[str], places: Sequence[Place]) -> None:
         for side, kind, place in zip(made.sides, kinds, places, strict=True):
@@ -186,7 +187,7 @@ class _Checker:
         assert plan is not None
         self.require(plan.size <= most, f"tiles: {plan.size} bytes of shared memory", f"a block has {most}")
         self.require(2 <= plan.stages <= MOST_STAGES, f"tiles: {plan.stages} stages", f"from 2 to {MOST_STAGES}")
-        used = 2 * 8 * plan.stages + 8 * (plan.split > 1)
+        used = 2 * 8 * plan.stages + 8 * (plan.split > 1) + 16 * (plan.meeting > 1)
         self.require(used <= BARRIERS, f"tiles: barriers of {used} bytes", f"there are {BARRIERS}")
         most = self.target.block.threads
         self.require(plan.threads <= most, f"tiles: {plan.threads} threads", f"a block has at most {most}")

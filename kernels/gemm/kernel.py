@@ -28,12 +28,15 @@ from redalg.kernels.gemm.epilogue import Epilogue
 from redalg.kernels.gemm.match import sums_of
 from redalg.kernels.gemm.program import scheduled, sums_named
 from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
+from redalg.kernels.gemm.row_states import RowStates
 from redalg.kernels.gemm.tiles import SIDES, GemmPlan
+from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.program import Module, Param, Program
 from redalg.kernels.ir.tensor_cores import CHUNK
 from redalg.kernels.launch import planned
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.comments import INIT
+from redalg.kernels.tile.level.cascade import Reduce
 from redalg.kernels.tile.level.grid import LAST, ONCE, Count, Follow, Prepare, Reset, Writer, Written
 from redalg.kernels.tile.level.program import (
     Arrive,
@@ -73,7 +76,7 @@ class Gemm:
     that number rows, taken together; ``maps``: those of the left and of the right operands, then both of every product
     whose terms are added to the same sums; ``inside``: what prepares
     one of them in the same launch; ``late``: arrays that others write, and who does; ``counted``: results that are
-    counted, for a product behind this one in the same launch."""
+    counted, for a product behind this one in the same launch; ``states``: what its rows are reduced to."""
 
     program: Program
     batch: tuple[str, ...]
@@ -85,6 +88,7 @@ class Gemm:
     inside: Inside | None = None
     late: Mapping[str, Writer] = field(default_factory=dict)
     counted: tuple[str, ...] = ()
+    states: RowStates | None = None
 
     def with_rows(self, inside: Inside) -> Gemm:
         """With what prepares an operand in the same launch."""
@@ -108,6 +112,8 @@ class GemmKernel(TilePrinter, Warpgroups):
         self.made, self.plan = made, made.plan
         self.tiles, self.half, self.stage = tiles or scheduled(made), 0, "stage"
         self.half_filled: bool | None = None  # stages are half filled: whether they begin anywhere in the ring
+        if made.states is not None:
+            self.kinds.names.update(program_kinds(made.states.program).names)
         self.kinds.names.update((sums_of(k), "f") for k in range(made.plan.products))
         self.prologue = Prologue(made.inside, made.plan.consumers + 1) if made.inside else None
 
@@ -115,7 +121,8 @@ class GemmKernel(TilePrinter, Warpgroups):
         self.epilogue = Epilogue(self)
         out, p = self.out, self.plan
         out.comment(*comments.kernel(self.made, self.tiles, WAITING if self.prologue else 0))
-        self.shared([p.split], p.cluster, len(self.made.maps))
+        exchanges = [p.meeting] * 2 if p.meeting > 1 else [p.split]
+        self.shared(exchanges, p.cluster, len(self.made.maps))
         self.consume(self.tiles.bodies.get(ONCE, ()))
         self.roles()
         return module_of(self, p, () if self.prologue is None else self.prologue.device_functions)
@@ -498,6 +505,7 @@ class GemmKernel(TilePrinter, Warpgroups):
             out(f"{sums} = cuda.local.array({p.columns // 2}, np.float32)")
         for half in range(p.halves) if p.promoted else ():
             out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
+        out(*(["turn = 0"] if p.meeting > 1 else []))
         with self.in_turns(self.fix("tiles"), p.cluster):
             self._places()
             self.consume(body[len(waits) :])
@@ -566,7 +574,14 @@ class GemmKernel(TilePrinter, Warpgroups):
             how, sums = "multiply" if op.fresh else "multiply_add", ", ".join(self.sums)
             self.out(f"{how}({sums}, {self._operands(self.half)})")
 
+    def reduce(self, op: Reduce) -> None:
+        """Printed with the results: rows are reduced 16 of a warp at a time (`redalg.kernels.gemm.row_folds`)."""
+
+    rows = reduce
+
     def map(self, op: Map) -> None:
+        if self.made.states is not None:
+            return  # with the results, too
         total = self.totals[self.half]
         with self.out.block(f"for k in range({self.plan.columns // 2}):"):
             self.out(f"{total}[k] = {total}[k] + S[k]")
@@ -598,6 +613,8 @@ class GemmKernel(TilePrinter, Warpgroups):
     def exchange(self, op: Exchange) -> None:
         """Partial sums of columns to the block of the split that writes them; S begins with those of its own then."""
         out, p = self.out, self.plan
+        if p.meeting > 1:
+            return  # states of rows: with the results
         each, lane = p.own_columns // 8, 2048 * p.consumers  # four registers of a thread at a time; bytes to the next
         source = lane * each * p.products
         out.comment("Straight on: a loop that is not unrolled would keep S in memory.")

@@ -40,6 +40,10 @@ from redalg.kernels.gemm.plan import (
 )
 from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
+from redalg.kernels.gemm.row_states import RowStates, require_folds
+from redalg.kernels.gemm.row_states import chosen as beside
+from redalg.kernels.gemm.row_states import seconds as beside_seconds
+from redalg.kernels.gemm.row_states import told as told_states
 from redalg.kernels.gemm.tiles import GemmPlan, Rounds, blocks_of
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Program, Result
@@ -109,6 +113,7 @@ class GemmDraft:
     ``behind``: the product before this one, whose results it reads. ``narrow``: the model of few rows that chose its
     tiles.
     ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
+    ``states``: what its rows are reduced to in the epilogue, where they are.
     ``vendor``: what a library computes instead of the kernel. ``parted``: how terms are shared out among blocks;
     ``whole``: why they are not.
     """
@@ -127,6 +132,7 @@ class GemmDraft:
     behind: GemmDraft | None = None
     narrow: Narrow | None = None
     choice: Choice | None = None
+    states: RowStates | None = None
     vendor: Vendor | None = None
     parted: Parted | None = None
     whole: str = ""
@@ -227,6 +233,27 @@ def read(draft: GemmDraft) -> None:
         draft.made = made = cut(spec, along, formats, parallel=parallel, joins=joins)
         places, joined = _places(draft, made, kinds), ()
     draft.operands = Operands(kinds, places, results_of(made, draft.program), joined)
+    if draft.states is not None:
+        _with_states(draft, draft.states)
+
+
+def _with_states(draft: GemmDraft, states: RowStates) -> None:
+    """Results of what the product's rows are reduced to, in place of the product's own. Raises: Outside."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    require_folds(states.program, made.column)
+    for refused, why in (
+        (draft.mma, "rows are reduced in epilogues by wgmma alone, on compute capability 9.0"),
+        (operands.kinds[0] in FLOAT8, "sums of float8 leave the tensor cores after every chunk"),
+        (len(made.sides) > 2, "several products are multiplied side by side"),
+        ((*made.batch, *made.rows) != states.program.rows, "rows are not those of the product"),
+        (any(p.pixels is not None for p in operands.places), "rows are windows"),
+        (draft.call.deterministic, "blocks that share a row depend on its length alone, tiles on the number of rows"),
+    ):
+        if refused:
+            raise Outside(why)
+    draft.states = states = states.over(operands.results)
+    draft.operands = operands._replace(results=states.results())
 
 
 def _parallel(draft: GemmDraft, kinds: tuple[str, str], places: tuple[Place, ...]) -> bool:
@@ -266,10 +293,17 @@ def _places(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> tuple[Place,
 
 def _few(draft: GemmDraft) -> Narrow | None:
     """What is multiplied, where no prologue may run inside."""
-    made, operands, sizes = draft.made, draft.operands, draft.sizes
-    assert made is not None and operands is not None
+    made = draft.made
+    assert made is not None
     if draft.mma or draft.launches in (0, 1) and not made.chained[0]:
         return None
+    return _shape_of(draft)
+
+
+def _shape_of(draft: GemmDraft) -> Narrow:
+    """What is multiplied, for models of bytes at every level."""
+    made, operands, sizes = draft.made, draft.operands, draft.sizes
+    assert made is not None and operands is not None
     shape = draft.rows, sizes[made.column], draft.terms, draft.batches
     call, products, left = draft.call, len(made.sides) - 1, operands.places[0]
     how = call.deterministic, left.pixels is not None, left.flat, draft.joined_terms
@@ -281,6 +315,9 @@ def tiled(draft: GemmDraft) -> None:
     made, operands, sizes = draft.made, draft.operands, draft.sizes
     assert made is not None and operands is not None
     staged, width = staged_width(operands.results, made.column, sizes)
+    if draft.states is not None:
+        _tiled_beside(draft, draft.states)
+        return
     few = _few(draft)
     plan = None if few is None else narrow(few)
     draft.narrow = few if plan is not None else None
@@ -300,6 +337,18 @@ def tiled(draft: GemmDraft) -> None:
         early=_begins_early(draft, plan),
         followed=draft.narrow is not None and draft.part,
     )
+
+
+def _tiled_beside(draft: GemmDraft, states: RowStates) -> None:
+    """Tiles of clusters that have whole rows, which are reduced in the epilogue. Raises: Outside."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    draft.narrow = few = _shape_of(draft)
+    wide = [r for r in operands.results if made.column in r.axes]
+    staged, width = staged_width(wide, made.column, draft.sizes) if wide else (False, 1)
+    plan = beside(few, len(states.walk.parts), not reads_columns(operands.results, made.column))
+    draft.states = replace(states, whole=draft.sizes[made.column] == plan.columns * plan.sharing.blocks)
+    draft.tiles = replace(plan, staged=staged, vector=width > 1)
 
 
 def _begins_early(draft: GemmDraft, plan: GemmPlan) -> bool:
@@ -381,6 +430,8 @@ def _seconds(draft: GemmDraft, plan: GemmPlan) -> float:
         return _by_mma(draft, draft.rows).seconds(plan)
     if draft.parted is not None:
         return draft.parted.seconds
+    if draft.narrow is not None and draft.states is not None:
+        return target.launch + beside_seconds(draft.narrow, plan)
     if draft.narrow is not None:
         return target.launch * (not plan.early) + draft.narrow.seconds(plan)
     pixels = operands.places[0].pixels
@@ -405,7 +456,7 @@ def assembled(draft: GemmDraft) -> None:
         made.rows,
         (made.stream,),
         (made.column,),
-        operands_of(made, (*places, *itertools.chain(*operands.joined)), program)
+        operands_of(made, (*places, *itertools.chain(*operands.joined)), program, _read_besides(draft))
         + tuple(o for o, _ in scratch.values()),
         _written(draft),
         (),
@@ -416,10 +467,13 @@ def assembled(draft: GemmDraft) -> None:
     for other, where in zip(made.joined, operands.joined, strict=True):
         maps += maps_of(other, where, plan)
     count, down, over = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)
-    blocks = plan.cluster * min(count, plan.resident * target.multiprocessors // plan.cluster)
+    most = plan.resident * target.multiprocessors // plan.cluster
+    if draft.states is not None and draft.narrow is not None:
+        most = draft.narrow.running(plan)  # others would begin when these have computed all of theirs
+    blocks = plan.cluster * min(count, most)
     parts = () if draft.parted is None else (draft.parted.partial.axis,)
     draft.product = Product(
-        Gemm(whole, (*parts, *made.batch), made.rows, made.column, made.stream, plan, maps),
+        Gemm(whole, (*parts, *made.batch), made.rows, made.column, made.stream, plan, maps, states=draft.states),
         plan,
         tuple(f for f in firsts if f is not None),
         scratch,
@@ -430,6 +484,11 @@ def assembled(draft: GemmDraft) -> None:
         tuple(reasons_of(made, operands.kinds, places, plan, count, blocks)),
         _seconds(draft, plan),
     )
+
+
+def _read_besides(draft: GemmDraft) -> set[str]:
+    """Tensors that what becomes of the product's rows reads."""
+    return set() if draft.states is None else {o.name for o in draft.states.program.operands} - {draft.states.tensor}
 
 
 def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
@@ -529,7 +588,9 @@ def explained(draft: GemmDraft) -> None:
     assert found is not None
     seconds, reasons = found.seconds, list(found.reasons)
     moved = _moved(draft, found) + sum(made.choice.bytes for made in draft.before)
-    if draft.narrow is not None:
+    if draft.states is not None:
+        reasons.insert(1, told_states(draft.states, found.plan))
+    elif draft.narrow is not None:
         reasons.append(told(draft.narrow, found.plan))
     if draft.whole:
         reasons.append(f"no split-K: {draft.whole}")
@@ -623,7 +684,8 @@ def sourced(draft: GemmDraft) -> None:
         geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
     mma = isinstance(found.plan, MmaGemm)
     printed = (MmaGemmKernel if mma else GemmKernel)(_whole(draft), draft.operations)
-    program = draft.program if draft.parted is None else replace(draft.program, results=_written(draft))
+    own = draft.parted is None and draft.states is None
+    program = draft.program if own else replace(draft.program, results=_written(draft))
     draft.planned = Planned(
         program,
         choice,

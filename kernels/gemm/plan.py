@@ -6,7 +6,7 @@ ordinary kernels of derived forms, one for each operand; the product reads them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -219,9 +219,11 @@ def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> 
     return found
 
 
-def operands_of(made: Cut, places: Sequence[Place], program: Program) -> tuple[Operand, ...]:
-    """Operands of the call that the product's kernel takes."""
-    read = _read(made, places)
+def operands_of(
+    made: Cut, places: Sequence[Place], program: Program, besides: Collection[str] = ()
+) -> tuple[Operand, ...]:
+    """Operands of the call that the product's kernel takes. `besides`: read by what becomes of its rows."""
+    read = _read(made, places) | {*besides}
     return tuple(o for o in program.operands if o.number or o.name in read)
 
 

@@ -11,11 +11,14 @@ operands, which wait for nobody (a prefetch).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, add, state, substitute, tensor, walk
 from redalg.kernels.gemm.match import sums_of
+from redalg.kernels.ir.program import First, Let, Loop
+from redalg.kernels.tile.level.cascade import Reduce, Rows
 from redalg.kernels.tile.level.check import check
 from redalg.kernels.tile.level.grid import DONE, LAST, ONCE, Count, Follow, Prepare, Reset, Writer, Written
 from redalg.kernels.tile.level.program import (
@@ -33,9 +36,12 @@ from redalg.kernels.tile.level.program import (
     TileProgram,
 )
 from redalg.kernels.tile.level.schedule import parted, waited
+from redalg.source.names import COUNTS
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.kernel import Gemm
+    from redalg.kernels.gemm.row_states import RowStates
+    from redalg.kernels.gemm.tiles import GemmPlan
 
 TOTALS = "T"  # sums that have left the tensor cores
 
@@ -61,6 +67,10 @@ def derived(made: Gemm) -> TileProgram:
         tiles |= {name: Tile(name, whole.axes, whole.dtype, Home.PEER, whole.lengths) for name in pushed}
         over = "blocks of the cluster, columns shared out"
         body = (*body, Exchange(tuple(sums), ("sum",) * len(sums), over, pushed))
+    if made.states is not None:
+        reduced = tuple(_reduced(made, made.states, row))
+        tiles |= _states(reduced, tiles, row, p)
+        body = (*body, *reduced)
     body = (*body, *(Store(r.name, _result(made, r.node, row)) for r in made.program.results))
     facts = {
         "consumers": p.consumers,
@@ -71,6 +81,7 @@ def derived(made: Gemm) -> TileProgram:
     facts |= {"instruction": p.instruction} if p.instruction != "wgmma" else {}
     facts |= {"blocks that split the terms": p.split} if p.split > 1 else {}
     facts |= {"blocks that share a chunk": p.sharing.blocks} if p.sharing.blocks > 1 else {}
+    facts |= {"blocks that have parts of rows": p.meeting} if p.meeting > 1 else {}
     axes, results = (row, made.column, made.batch), tuple(r.name for r in made.program.results)
     return TileProgram(made.program.title, *axes, tiles, {"all": body}, None, facts, results=results)
 
@@ -110,7 +121,46 @@ def _result(made: Gemm, node: Node, row: str) -> Node:
     names = [TOTALS] if made.plan.promoted else sums_named(made.plan.products)
     tiles = {sums_of(k): state(name, (row, made.column)) for k, name in enumerate(names)}
     leaves = {n: tiles[n.attr.name] for n in walk(node) if n.op == "state" and n.attr.name in tiles}
-    return substitute(node, dict(leaves), raw=True)
+    return _counted(substitute(node, dict(leaves), raw=True), made.column)
+
+
+# --- rows that are reduced -------------------------------------------------------------------------------------------
+
+
+def _reduced(made: Gemm, states: RowStates, row: str) -> Iterator[Op]:
+    """What rows are reduced to, of the values in the place of the sums: the state of a block's columns, and, where rows
+    lie in several, that of all."""
+    (sums,), value = sums_named(1), states.value
+    assert value is not None
+    if value.op != "state":
+        yield Map(((sums, _result(made, value, row)),))
+    for step in states.steps(states.walk.lift):
+        if isinstance(step, Loop):
+            bodies = tuple(_result(made, b, row) for f in step.folds for b in f.bodies)
+            yield Reduce(sums, step, bodies, (), "", True)
+        elif isinstance(step, Let | First):
+            yield Rows((Let(step.name, _result(made, step.node, row)),), (), "")
+    parts = tuple(p.name for p in states.walk.parts)
+    own = tuple(f"{name}_b" for name in parts)
+    if made.plan.meeting > 1:
+        over, through = "blocks of the cluster, by the form's combine", tuple(f"{name} of peers" for name in parts)
+        yield Exchange(own, ("merge",) * len(own), over, through)
+    yield Rows((), parts, "_b")
+
+
+def _counted(node: Node, column: str) -> Node:
+    """A node with the number of elements as the length of the columns."""
+    counts = [n for n in walk(node) if n.op == "state" and n.attr.name in COUNTS]
+    return substitute(node, dict.fromkeys(counts, Node("size", (), column)), raw=True)
+
+
+def _states(ops: Sequence[Op], tiles: Mapping[str, Tile], row: str, plan: GemmPlan) -> dict[str, Tile]:
+    """Numbers of rows as tiles, and where those of peers arrive."""
+    names = dict.fromkeys(name for op in ops for name in op.writes if name not in tiles)
+    pushed = {name for op in ops if isinstance(op, Exchange) for name in op.through}
+    own = Tile("", (row,), "float32", Home.ROW, (plan.rows,))
+    peers = replace(own, axes=("blocks", row), home=Home.PEER, lengths=(plan.meeting, plan.rows), stages=2)
+    return {name: replace(peers if name in pushed else own, name=name) for name in names}
 
 
 # --- across the grid -------------------------------------------------------------------------------------------------

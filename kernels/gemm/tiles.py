@@ -54,7 +54,8 @@ class GemmPlan:
     shared memory, 16 bytes at a time, or, ``bulk``, by the copy engine, row by row, while the block multiplies its next
     tile; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
     bytes of shared memory that a block may have. ``joined``: terms of other products that are added to the same sums;
-    chunks hold terms of one product.
+    chunks hold terms of one product. ``states``: numbers of the state of a row that is reduced in the epilogue, which
+    blocks side by side exchange (`redalg.kernels.gemm.row_states`).
     """
 
     kinds: tuple[str, str]
@@ -80,6 +81,7 @@ class GemmPlan:
     left_flat: bool = False
     parts: int = 1
     joined: tuple[int, ...] = ()
+    states: int = 0
 
     instruction = "wgmma"
     resident = 1  # blocks that share a multiprocessor
@@ -159,9 +161,27 @@ class GemmPlan:
         return 128 * self.deep * self.columns * self.products
 
     @property
+    def meeting(self) -> int:
+        """Blocks that exchange the states of their rows, 1 where there is nothing to exchange."""
+        return self.sharing.blocks if self.states else 1
+
+    @property
+    def quads(self) -> int:
+        """Times 16 bytes of a row's state."""
+        return -(-self.states // 4)
+
+    @property
     def exchanged(self) -> int:
-        """Bytes for partial sums that come from the other blocks of a split."""
+        """Bytes for partial sums that come from the other blocks of a split, or for states of rows, of this tile and of
+        the one before it, which others may still read."""
+        if self.meeting > 1:
+            return 2 * self.state_bytes
         return 4 * self.rows * self.columns * self.products if self.split > 1 else 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes for the states of a tile's rows, of all blocks."""
+        return 16 * self.quads * self.rows * self.meeting
 
     @property
     def staging(self) -> int:

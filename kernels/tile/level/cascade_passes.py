@@ -191,7 +191,9 @@ def predicted(draft: TileDraft) -> None:
     arrays += [prod(shapes[r.name]) * STORAGE[r.dtype] for r in made.program.results]
     rate = rate_of(target) if isinstance(tiles, MmaPlan) else calibration_of(target.name).tensor_cores.rate
     rate = rate / 2 if made.multiplied == TF32 else rate
-    seconds = max(operations / rate, sum(arrays) / target.reachable)
+    rounds = -(-fixed["tiles"] // draft.blocks)
+    busy = min(1.0, fixed["tiles"] / (rounds * target.multiprocessors))  # of the multiprocessors, on average
+    seconds = target.launch + max(operations / (rate * busy), sum(arrays) / target.reachable)
     reasons = (
         described(tiles, made.stream) if isinstance(tiles, MmaPlan) else _layout(tiles, made.stream),
         *conversions(made),
