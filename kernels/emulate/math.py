@@ -65,6 +65,7 @@ CHEAP: dict[str, Callable[..., Any]] = {  # float32 only
     "rcp_sqrt": lambda x: 1 / np.sqrt(x),
     "fast_sigmoid": _sigmoid,
     "fast_tanh": np.tanh,
+    "fast_erfc": partial(_flushed, lambda x: np.float64(_erfc(x))),
 }
 
 

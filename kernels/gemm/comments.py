@@ -42,6 +42,13 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
     if plan.split > 1:
         what = f"partial sums of {plan.own_columns} columns in float32, one place for each of {plan.split} blocks"
         yield str(Buffer("partial", plan.barriers + 256 + plan.staging, 1, plan.exchanged, what))
+    if plan.meeting > 1:
+        what = f"states of {plan.rows} rows, {16 * plan.quads} bytes each, of {plan.meeting} blocks; tiles in turns"
+        yield str(Buffer("partial", plan.barriers + 256 + plan.staging, 2, plan.state_bytes, what))
+    if plan.vectors:
+        names = ", ".join(operand_name(leaf.attr.name) for leaf in made.vectors)
+        what = f"{names} of the tile's {plan.columns} columns in float32, once for each consumer warpgroup"
+        yield str(Buffer("vectors", plan.vectors_at, plan.consumers, plan.vector_bytes // plan.consumers, what))
     yield from _barriers(plan)
 
 
@@ -118,6 +125,10 @@ def _grid(made: Gemm) -> Iterator[str]:
             f"Split-K: part `piece` of {plan.parts} multiplies {plan.own_chunks} of the {plan.chunks} chunks, and "
             f"writes partial sums; the kernel behind adds those of all parts, in order."
         )
+    if made.states is not None:
+        merged = f", which its {plan.meeting} blocks exchange and merge" if plan.meeting > 1 else ""
+        parts = ", ".join(p.name for p in made.states.walk.parts)
+        yield f"Rows: reduced in registers to states ({parts}){merged}; results are of whole rows."
     if plan.split > 1:
         yield (
             f"Split: {plan.split} blocks of a cluster multiply {plan.own_chunks} of the {plan.chunks} chunks each, and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,11 @@ from redalg.graph.node import Node, is_inverse, walk
 from redalg.kernels.gemm.match import SUMS, sums_of
 from redalg.kernels.gemm.row_folds import HALVES, RowFolds
 from redalg.kernels.gemm.tiles import PITCH
-from redalg.kernels.ir.program import STORAGE, Result
+from redalg.kernels.ir.program import STORAGE, Operand, Result
 from redalg.kernels.rows.kernel import DISCRETE
 from redalg.kernels.tile.scalars import TileScalars
 from redalg.kernels.tile.stores import ROW, matrices, words
-from redalg.source.names import axis_name, local
+from redalg.source.names import axis_name, local, operand_name
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.kernel import GemmKernel
@@ -22,25 +22,27 @@ if TYPE_CHECKING:
 LIGHT = 12  # nodes of an epilogue whose loops are unrolled
 UNROLLED = 16  # registers of a row in one loop
 AHEAD = 4  # pairs of a row whose values are computed before any is stored, where they are read from memory
+BARRIER = 8  # of warpgroup 0; prologues have those before
 CELLS_OF = {"f": "np.float32", "i": "np.int64", "b": "np.bool_"}
-QUICK = {name: f"fast_{name}" for name in ("exp", "log", "tanh", "sigmoid")}  # where all results are of 16 bits
+QUICK = {name: f"fast_{name}" for name in ("exp", "log", "tanh", "sigmoid", "erfc")}  # where all results are of 16 bits
 
 
-def quick_names(results: Sequence[Result], column: str) -> dict[str, str]:
+def quick_names(results: Sequence[Result], column: str, vectors: Collection[Node] = ()) -> dict[str, str]:
     """Functions and quotients whose errors in float32 are far below a unit of the results, where all of these are of
     16 bits: of e^x as if x were wrong by a unit or two in the last place, and sums are by more. Not where something
-    discrete follows: a tie that is rounded, a comparison; nor where more is read of columns, whose addresses would then
-    all be found first, and take registers (416 bytes of spills; the exact quotient branches, and nothing moves across).
+    discrete follows: a tie that is rounded, a comparison; nor where more is read of columns, from memory, whose
+    addresses would then all be found first, and take registers (416 bytes of spills; the exact quotient branches, and
+    nothing moves across).
     """
     if any(STORAGE[r.dtype] > 2 or "float" not in r.dtype for r in results):
         return {}
     nodes = list(walk(*(r.node for r in results)))
-    if any(n.op in DISCRETE or n.op in ("tensor", "index") and column in n.axes for n in nodes):
+    if any(n.op in DISCRETE or n.op in ("tensor", "index") and column in n.axes and n not in vectors for n in nodes):
         return {}
     return {**QUICK, f"/{column}": "fast_div"}
 
 
-def quick_of_rows(results: Sequence[Result], column: str) -> dict[str, str]:
+def quick_of_rows(results: Sequence[Result], column: str, vectors: Collection[Node] = ()) -> dict[str, str]:
     """The same where rows are reduced: comparisons with the ends of a maximum are of no quotient."""
     if any(STORAGE[r.dtype] > 2 or "float" not in r.dtype for r in results if column in r.axes):
         return {}
@@ -57,7 +59,8 @@ class Epilogue:
         self.parallel = {sums_of(k): name for k, name in enumerate(kernel.sums)}
         states = self.made.states
         names = quick_names if states is None else quick_of_rows
-        self.quick = names(self.made.program.results, self.made.column)
+        self.vectors = {leaf: number for number, leaf in enumerate(self.made.vectors)}
+        self.quick = names(self.made.program.results, self.made.column, self.vectors)
         self.folds = RowFolds(self, states) if states is not None else None
         results = self.made.program.results
         self.nodes = tuple(r.node for r in results) if states is None else states.elements()
@@ -137,7 +140,29 @@ class Epilogue:
             return self._index(node.attr)
         if node.op == "state":
             return self._state(node.attr.name)
+        if node in self.vectors:
+            first = 4 * self.plan.columns * self.vectors[node]
+            return f"shared_load_f32(own_vectors + {first} + 32 * (s >> 2) + 4 * (s & 1))"
         return self.access.leaf(node, self._index)
+
+    def bring(self) -> None:
+        """What is read along columns to shared memory, by each warpgroup for itself, before it waits for chunks."""
+        out, p, column = self.out, self.plan, axis_name(self.made.column)
+        if not self.vectors:
+            return
+        barrier = f"named_barrier_sync({BARRIER} + warpgroup, 128)"
+        names = ", ".join(operand_name(leaf.attr.name) for leaf in self.vectors)
+        out.comment(f"{names} of the tile's columns to shared memory, while chunks are on their way.")
+        out(barrier, f"vectors = left_tile + {p.vectors_at} + {4 * p.columns * p.vectors} * warpgroup")
+        out("own_vectors = vectors + 8 * (lane & 3)")
+        for first in range(0, p.columns, 128):
+            out(f"across = {first} + (t & 127)")
+            with out.block(f"if across < {p.columns}:" if first + 128 > p.columns else None):
+                out(f"clamped_{column} = min(column_first + across, {self.access.size(self.made.column)} - 1)")
+                for leaf, number in self.vectors.items():
+                    place = f"vectors + 4 * across + {4 * p.columns * number}"
+                    out(f"shared_store_f32({place}, {self.access.leaf(leaf, self._index)})")
+        out(barrier)
 
     def _state(self, name: str) -> str:
         """A sum, or the state of a row of the tile."""
@@ -179,7 +204,7 @@ class Epilogue:
         return value
 
     def _by_column(self) -> bool:
-        return any(self.made.column in n.axes for n in walk(*self.nodes) if n.op in ("tensor", "index"))
+        return reads_columns(self.nodes, self.made.column, self.vectors)
 
     def _hoisted(self, nodes: Sequence[Node]) -> TileScalars:
         scope = self._scope()
@@ -361,6 +386,21 @@ def _kind(result: Result) -> str:
     return "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"
 
 
+def reads_columns(nodes: Sequence[Node], column: str, vectors: Collection[Node] = ()) -> bool:
+    """Whether epilogues read more of a column than the sums, and `vectors` in shared memory: with wide tiles, that takes
+    more registers than are."""
+    return any(column in n.axes for n in walk(*nodes) if n.op in ("tensor", "index") and n not in vectors)
+
+
+def vectors_of(
+    nodes: Sequence[Node], rows: Collection[str], column: str, operands: Sequence[Operand]
+) -> tuple[Node, ...]:
+    """Tensors of the call that epilogues read along columns and not along rows, of floats that float32 holds."""
+    floats = {o.name for o in operands if "float" in o.dtype and o.dtype != "float64" and not o.number}
+    leaves = dict.fromkeys(n for n in walk(*nodes) if n.op == "tensor" and column in n.axes and n.attr.name in floats)
+    return tuple(n for n in leaves if n.axes.isdisjoint(rows))
+
+
 def pairs(result: Result, column: str, length: int) -> int:
     """Elements of a result that may be written together, where its columns are `length` long."""
     if result.axes[-1] != column:
@@ -369,4 +409,4 @@ def pairs(result: Result, column: str, length: int) -> int:
     return most if length % most == 0 else 2 if length % 2 == 0 else 1
 
 
-__all__ = ["SUMS", "Epilogue", "pairs"]
+__all__ = ["SUMS", "Epilogue", "pairs", "reads_columns", "vectors_of"]

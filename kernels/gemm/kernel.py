@@ -23,6 +23,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from redalg.graph.node import Node
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
 from redalg.kernels.gemm.match import sums_of
@@ -76,7 +77,8 @@ class Gemm:
     that number rows, taken together; ``maps``: those of the left and of the right operands, then both of every product
     whose terms are added to the same sums; ``inside``: what prepares
     one of them in the same launch; ``late``: arrays that others write, and who does; ``counted``: results that are
-    counted, for a product behind this one in the same launch; ``states``: what its rows are reduced to."""
+    counted, for a product behind this one in the same launch; ``states``: what its rows are reduced to;
+    ``vectors``: tensors along columns that lie in shared memory while a tile is computed."""
 
     program: Program
     batch: tuple[str, ...]
@@ -89,6 +91,7 @@ class Gemm:
     late: Mapping[str, Writer] = field(default_factory=dict)
     counted: tuple[str, ...] = ()
     states: RowStates | None = None
+    vectors: tuple[Node, ...] = ()
 
     def with_rows(self, inside: Inside) -> Gemm:
         """With what prepares an operand in the same launch."""
@@ -508,6 +511,7 @@ class GemmKernel(TilePrinter, Warpgroups):
         out(*(["turn = 0"] if p.meeting > 1 else []))
         with self.in_turns(self.fix("tiles"), p.cluster):
             self._places()
+            self.epilogue.bring()
             self.consume(body[len(waits) :])
         if p.bulk:
             out.comment("Shared memory has to outlive the copies of the last tile.")

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
-from redalg.graph.node import walk
+from redalg.graph.node import Node, walk
 from redalg.kernels.gemm import library
 from redalg.kernels.gemm.chain import Chained, ChainKernel
 from redalg.kernels.gemm.chain_plan import Chain, best, cluster
 from redalg.kernels.gemm.chain_plan import told as told_chain
 from redalg.kernels.gemm.check import check
+from redalg.kernels.gemm.epilogue import reads_columns, vectors_of
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
@@ -29,7 +30,6 @@ from redalg.kernels.gemm.plan import (
     maps_of,
     operands_of,
     other_products_of,
-    reads_columns,
     reasons_of,
     require_accuracy,
     require_small,
@@ -330,7 +330,7 @@ def tiled(draft: GemmDraft) -> None:
         draft.whole = parted
     staged = staged and plan.own_columns % 16 == 0
     draft.tiles = replace(
-        plan,
+        _with_vectors(draft, plan),
         staged=staged,
         bulk=plan.bulk and staged,
         vector=width > 1,
@@ -346,9 +346,10 @@ def _tiled_beside(draft: GemmDraft, states: RowStates) -> None:
     draft.narrow = few = _shape_of(draft)
     wide = [r for r in operands.results if made.column in r.axes]
     staged, width = staged_width(wide, made.column, draft.sizes) if wide else (False, 1)
-    plan = beside(few, len(states.walk.parts), not reads_columns(operands.results, made.column))
+    broad = not reads_columns(states.elements(), made.column, _vectors(draft))
+    plan = beside(few, len(states.walk.parts), broad)
     draft.states = replace(states, whole=draft.sizes[made.column] == plan.columns * plan.sharing.blocks)
-    draft.tiles = replace(plan, staged=staged, vector=width > 1)
+    draft.tiles = replace(_with_vectors(draft, plan), staged=staged, vector=width > 1)
 
 
 def _begins_early(draft: GemmDraft, plan: GemmPlan) -> bool:
@@ -373,7 +374,7 @@ def _by_mma(draft: GemmDraft, rows: int) -> MmaRounds:
     assert draft.made is not None and draft.operands is not None
     left, right = draft.operands.places
     shape = _shape(draft, rows)
-    broad = not reads_columns(draft.operands.results, draft.made.column)
+    broad = not reads_columns([r.node for r in draft.operands.results], draft.made.column)
     return MmaRounds(draft.operands.kinds, left.flat, right.flat, *shape, draft.call.target, broad)
 
 
@@ -394,7 +395,24 @@ def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
     if draft.mma:
         return _by_mma(draft, rows).best()
     staged = staged_width(operands.results, made.column, draft.sizes)[0]
-    return _rounds(draft, rows).best(staged and not reads_columns(operands.results, made.column))
+    nodes = [r.node for r in operands.results]
+    return _rounds(draft, rows).best(staged and not reads_columns(nodes, made.column, _vectors(draft)))
+
+
+def _vectors(draft: GemmDraft) -> tuple[Node, ...]:
+    """What the epilogue reads along columns alone, of the call's tensors."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    nodes = [r.node for r in operands.results] if draft.states is None else draft.states.elements()
+    return vectors_of(nodes, made.rows, made.column, draft.program.operands)
+
+
+def _with_vectors(draft: GemmDraft, plan: GemmPlan) -> GemmPlan:
+    """With places in shared memory for these, where a block writes all columns of its tile, and they leave room."""
+    if draft.mma or draft.parted is not None or plan.split > 1:
+        return plan
+    found = replace(plan, vectors=len(_vectors(draft)))
+    return found if found.stages >= min(3, plan.stages) else plan
 
 
 def _parts(draft: GemmDraft, alone: GemmPlan) -> GemmPlan | str:
@@ -473,7 +491,17 @@ def assembled(draft: GemmDraft) -> None:
     blocks = plan.cluster * min(count, most)
     parts = () if draft.parted is None else (draft.parted.partial.axis,)
     draft.product = Product(
-        Gemm(whole, (*parts, *made.batch), made.rows, made.column, made.stream, plan, maps, states=draft.states),
+        Gemm(
+            whole,
+            (*parts, *made.batch),
+            made.rows,
+            made.column,
+            made.stream,
+            plan,
+            maps,
+            states=draft.states,
+            vectors=_vectors(draft) if plan.vectors else (),
+        ),
         plan,
         tuple(f for f in firsts if f is not None),
         scratch,
@@ -553,7 +581,7 @@ def _with(draft: GemmDraft, plan: GemmPlan) -> Gemm:
     assert made is not None and operands is not None and found is not None
     staged, width = staged_width(operands.results, made.column, draft.sizes)
     plan = replace(plan, staged=staged and plan.own_columns % 16 == 0, vector=width > 1)
-    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan))
+    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan), vectors=())
 
 
 def _fixed(draft: GemmDraft, plan: GemmPlan) -> dict[str, int]:

@@ -88,11 +88,6 @@ def results_of(made: Cut, program: Program) -> tuple[Result, ...]:
     return tuple(replace(r, node=_grouped(node, made.column), masked=None) for r, node in own.items())
 
 
-def reads_columns(results: Sequence[Result], column: str) -> bool:
-    """Whether epilogues read more of a column than the sums: with wide tiles, that takes more registers than are."""
-    return any(column in n.axes for n in walk(*(r.node for r in results)) if n.op in ("tensor", "index"))
-
-
 def staged_width(results: Sequence[Result], column: str, sizes: Mapping[str, int]) -> tuple[bool, int]:
     """Whether results go by way of shared memory: there is one, of 16 bits; and how many may be written together."""
     width = min(pairs(r, column, sizes[column]) for r in results)

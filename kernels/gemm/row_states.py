@@ -29,8 +29,8 @@ from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.plan import sums_held
 
-BLOCKS = (1, 2, 4, 8, 16)  # of a cluster, as far as the device has them: side by side, with all columns of their rows
-BROAD = 256  # columns of a tile, at most, where elements read more of a column than the sums
+BLOCKS = (1, 2, 4, 8)  # of a cluster, as far as the device has them: side by side, with all columns of their rows
+BROAD = 128  # columns of a tile, at most, where elements read more of a column than the sums
 FOLD = 0.9e-6  # seconds of a tile: what is folded from registers, and what becomes of it
 MEET = 1.1e-6  # of a tile of several blocks: from sending states until all are merged
 NUMBER = (Sum, Average, Extremum, Product)  # operators of single numbers, which a thread folds from registers

@@ -55,7 +55,8 @@ class GemmPlan:
     tile; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
     bytes of shared memory that a block may have. ``joined``: terms of other products that are added to the same sums;
     chunks hold terms of one product. ``states``: numbers of the state of a row that is reduced in the epilogue, which
-    blocks side by side exchange (`redalg.kernels.gemm.row_states`).
+    blocks side by side exchange (`redalg.kernels.gemm.row_states`). ``vectors``: tensors that the epilogue reads along
+    columns alone, whose numbers for a tile every consumer warpgroup has in shared memory.
     """
 
     kinds: tuple[str, str]
@@ -82,6 +83,7 @@ class GemmPlan:
     parts: int = 1
     joined: tuple[int, ...] = ()
     states: int = 0
+    vectors: int = 0
 
     instruction = "wgmma"
     resident = 1  # blocks that share a multiprocessor
@@ -196,7 +198,7 @@ class GemmPlan:
     @property
     def stages(self) -> int:
         left = self.most_shared - 1024 - 256 - self.staging - max(self.exchanged, self.neighbour[1])
-        return min(8, left // self.stage)
+        return min(8, (left - self.vector_bytes) // self.stage)
 
     @property
     def stage(self) -> int:
@@ -210,13 +212,23 @@ class GemmPlan:
 
     @property
     def barriers(self) -> int:
-        """Where barriers lie; results are staged after them, then come partial sums."""
+        """Where barriers lie; results are staged after them, then come partial sums or states, then vectors."""
         return self.stages * self.stage
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of what the epilogue reads along columns."""
+        return 4 * self.columns * self.consumers * self.vectors
+
+    @property
+    def vectors_at(self) -> int:
+        """Where that lies."""
+        return self.barriers + 256 + self.staging + max(self.exchanged, self.neighbour[1])
 
     @property
     def size(self) -> int:
         """Bytes of shared memory, 1 KB of them for rounding its address."""
-        return self.barriers + 256 + self.staging + max(self.exchanged, self.neighbour[1]) + 1024
+        return self.vectors_at + self.vector_bytes + 1024
 
     @property
     def dtype(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -255,6 +256,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "fast_exp": mpmath.exp,
     "fast_log": mpmath.log,
     "fast_tanh": mpmath.tanh,
+    "fast_erfc": mpmath.erfc,
     "rint": mpmath.nint,
 }
 
@@ -342,6 +344,34 @@ def test_the_instructions_of_fast_log_keep_its_bound(off: float) -> None:
     assert found[x == 1] == 0
     units = np.abs(found - true) / np.spacing(np.abs(true).astype(f32))
     assert units.max() <= ERROR_ULP["fast_log"].f32 and units[np.abs(x - 1) < 0.125].max() < 1
+
+
+def model_of_fast_erfc(x: Any, off: float) -> Any:
+    """The instructions of fast_erfc in NumPy: constants read from their text, the reciprocal wrong by `off` of itself."""
+    text = " ".join(gpu_math.FAST_ERFC)
+    half, one, minus, *q, two, _ = (np.uint32(int(h, 16)).view(f32) for h in re.findall("0f([0-9A-F]{8})", text))
+    a = np.abs(x)
+    t = (1 / fma(a, half, one).astype(np.float64) * (1 + off)).astype(f32)
+    e = np.exp2(((a * a).astype(f32) * minus).astype(f32).astype(np.float64)).astype(f32)
+    e = (np.where(e < 2.0**-126, f32(0), e) * t).astype(f32)
+    value = np.full_like(t, q[0])
+    for c in q[1:]:
+        value = fma(value, t, c)
+    value = (value * e).astype(f32)
+    return np.where(x < 0, two - value, value)
+
+
+@pytest.mark.parametrize("off", [0.0, 2.0**-23, -(2.0**-23)])
+def test_the_instructions_of_fast_erfc_keep_its_bound(off: float) -> None:
+    x = np.concatenate([np.linspace(-9.3, 9.3, 200001), 2.0 ** np.linspace(-40, 3, 2001)]).astype(f32)
+    true, found = np.vectorize(math.erfc)(x.astype(np.float64)), model_of_fast_erfc(x, off).astype(np.float64)
+    normal = true >= 2.0**-126
+    units = np.abs(found - true)[normal] / np.spacing(true[normal].astype(f32))
+    assert units.max() <= ERROR_ULP["fast_erfc"].f32 and units[np.abs(x[normal]) < 1].max() < 64
+    assert (found[~normal] <= 2.0**-126).all()
+    with np.errstate(all="ignore"):
+        special = model_of_fast_erfc(f32([np.inf, -np.inf, np.nan, 1e30, -1e30, -20]), off)
+    np.testing.assert_array_equal(special, f32([0, 2, np.nan, 0, 2, 2]))
 
 
 def model_of_exp_nonpositive(x: Any) -> Any:

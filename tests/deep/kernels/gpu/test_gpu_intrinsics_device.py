@@ -6,6 +6,7 @@ measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,7 @@ from tests.support.kernel_sources import CELLS, Kernel, all_kernels, kernel
 pytestmark = pytest.mark.gpu
 f32 = np.float32
 LEAST = 2.0**-126
-FLUSHED = {"exp_nonpositive", "fast_exp", "exp2_ftz", "fast_rcp"}
+FLUSHED = {"exp_nonpositive", "fast_exp", "exp2_ftz", "fast_rcp", "fast_erfc"}
 # float64 references are good for float32; where NumPy has no such function mpmath is slow, so that samples are fewer
 REFERENCE: dict[str, Callable[..., Any]] = {
     "exp_nonpositive": np.exp,
@@ -58,6 +59,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "atanh": np.arctanh,
     "fast_sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "fast_tanh": np.tanh,
+    "fast_erfc": lambda x: np.vectorize(math.erfc, otypes=[np.float64])(x),
     **{
         n: getattr(np, n)
         for n in (
