@@ -83,7 +83,7 @@ class Numbers(Pointer):
 
     >>> p = Numbers(np.full(4, np.nan, np.float32), "bfloat16", once=True)
     >>> _store(p, 2, (1.0, 2.0), "bfloat16", 2)
-    >>> _load(p, 2, "bfloat16", 1)
+    >>> loaded(p, 2, "bfloat16", 1)
     np.float32(1.0)
     """
 
@@ -171,7 +171,7 @@ def _cell(dtype: str, value: Any) -> Any:
     return wide.astype(CELL[dtype])
 
 
-def _load(pointer: Any, index: Any, dtype: str, width: int, value: Callable[[str, Any], Any] = _value) -> Any:
+def loaded(pointer: Any, index: Any, dtype: str, width: int, value: Callable[[str, Any], Any] = _value) -> Any:
     if isinstance(pointer, Numbers):
         return pointer.load(index, dtype, width)
     cells = _read(pointer, index, CELL[dtype], width)
@@ -207,7 +207,7 @@ def _unaligned(pointer: Pointer, index: Any, width: int) -> Any:
 
 
 def _load32(pointer: Any, index: Any, dtype: str) -> Any:
-    return np.int64(_load(pointer, index, dtype, 1)).astype(np.int32)
+    return np.int64(loaded(pointer, index, dtype, 1)).astype(np.int32)
 
 
 def _word(dtype: str, cell: Any) -> Any:
@@ -250,7 +250,7 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
         for width in (w for w in WIDTHS if w * size <= 32):
             for way in WAYS:
                 end = f"{way}{dtype}x{width}" if width > 1 else f"{way}{dtype}"
-                yield f"load_{end}", partial(_load, dtype=dtype, width=width)
+                yield f"load_{end}", partial(loaded, dtype=dtype, width=width)
                 yield f"store_{end}", partial(_store, dtype=dtype, width=width)
             if width * size in COPIED:
                 yield (
@@ -261,7 +261,7 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"load32_{dtype}", partial(_load32, dtype=dtype)
         for order in ORDERS:
             if order.startswith("load"):
-                yield f"{order}_{dtype}", partial(_load, dtype=dtype, width=1, value=_word)
+                yield f"{order}_{dtype}", partial(loaded, dtype=dtype, width=1, value=_word)
             else:
                 yield f"{order}_{dtype}", partial(_store, dtype=dtype, width=1)
     yield "atomic_inc_acq_rel", atomic_inc_acq_rel

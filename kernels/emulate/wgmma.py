@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from redalg.kernels.emulate.fragments import left_terms, rows_of, score_columns
-from redalg.kernels.emulate.memory import counted
+from redalg.kernels.emulate.memory import counted, loaded
 from redalg.kernels.emulate.threads import PARTS, Block, Thread, now
 from redalg.kernels.emulate.tiles import (
     BASE,
@@ -395,6 +395,20 @@ def _copy_vector(pointer: Any, index: int, address: int) -> None:
     pointer.write_numbers(index, values)
 
 
+def _fetch(dtype: str, pointer: Any, index: int, address: int) -> None:
+    """Eight elements that arrive when the thread has waited for its copies."""
+    tiles, at = here(), np.arange(int(address), int(address) + 16, 2)
+    if int(address) % 16:
+        raise ValueError(f"16 bytes at address {address}")
+    values = np.array(loaded(pointer, index, dtype, 8), np.float32)
+    tiles.arriving(at, 2)
+    now.thread.copies[-1].append(lambda: tiles.write(at, values, 2))
+
+
+def _load_narrow(address: Any) -> Any:
+    return np.float32(here().read(np.array([int(address)]), 2)[0])
+
+
 def _bulk_store(pointer: Any, index: int, address: int, size: int) -> None:
     """Bytes of one row go at once: what is written to it later, before `tma_store_wait`, is not noticed."""
     each = pointer.size
@@ -472,6 +486,8 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "descriptor": _descriptor,
     "copy_vector": _copy_vector,
     "bulk_store": _bulk_store,
+    **{f"fetch_{d}x8": partial(_fetch, d) for d in ("bfloat16", "float16")},
+    **{f"shared_load_{d}": _load_narrow for d in ("bfloat16", "float16")},
     "shared_load_pair": partial(_load_numbers, 2),
     "shared_load_quad": partial(_load_numbers, 4),
     "tma_store_wait": _no_effect,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, is_inverse, walk
-from redalg.kernels.gemm.match import SUMS, sums_of
+from redalg.kernels.gemm.match import SUMS, TYPES, sums_of
 from redalg.kernels.gemm.row_folds import HALVES, RowFolds
 from redalg.kernels.gemm.tiles import PITCH
+from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Result
 from redalg.kernels.rows.kernel import DISCRETE
 from redalg.kernels.tile.scalars import TileScalars
@@ -60,7 +61,8 @@ class Epilogue:
         states = self.made.states
         names = quick_names if states is None else quick_of_rows
         self.vectors = {leaf: number for number, leaf in enumerate(self.made.vectors)}
-        self.quick = names(self.made.program.results, self.made.column, self.vectors)
+        held = {*self.vectors, *([] if self.made.residual is None else [self.made.residual])}
+        self.quick = names(self.made.program.results, self.made.column, held)
         self.folds = RowFolds(self, states) if states is not None else None
         results = self.made.program.results
         self.nodes = tuple(r.node for r in results) if states is None else states.elements()
@@ -143,11 +145,16 @@ class Epilogue:
         if node in self.vectors:
             first = 4 * self.plan.columns * self.vectors[node]
             return f"shared_load_f32(own_vectors + {first} + 32 * (s >> 2) + 4 * (s & 1))"
+        if node is self.made.residual:
+            place = f"own_staged + {8 * self.plan.pitch * self.row} + 16 * (s >> 2) + 2 * (s & 1)"
+            return f"shared_load_{self.access.operands[node.attr.name].dtype}({place})"
         return self.access.leaf(node, self._index)
 
     def bring(self) -> None:
         """What is read along columns to shared memory, by each warpgroup for itself, before it waits for chunks."""
         out, p, column = self.out, self.plan, axis_name(self.made.column)
+        if self.made.residual is not None:
+            self._bring_rows(self.made.residual)
         if not self.vectors:
             return
         barrier = f"named_barrier_sync({BARRIER} + warpgroup, 128)"
@@ -163,6 +170,25 @@ class Epilogue:
                     place = f"vectors + 4 * across + {4 * p.columns * number}"
                     out(f"shared_store_f32({place}, {self.access.leaf(leaf, self._index)})")
         out(barrier)
+
+    def _bring_rows(self, leaf: Node) -> None:
+        """Rows of a tensor to where those of the result are staged: every warp asks for its 16, and waits for them when
+        it has its sums."""
+        out, p, column = self.out, self.plan, axis_name(self.made.column)
+        across = p.own_columns // 8
+        out.comment(f"{operand_name(leaf.attr.name)} of the warp's rows to where its results are staged.")
+        out("tma_store_wait()", "syncwarp()", f"own_first = {self.kernel.own_first(0)}")
+        out(f"staged = {self.kernel.staging()} * {16 * p.pitch}")
+        out(f"own_staged = staged + {p.pitch} * (lane >> 2) + 4 * (lane & 3)")
+        with out.block(f"for k in range({across // 2}):"):
+            out("chunk = 32 * k + lane", f"line = chunk // {across}", f"place = chunk - {across} * line")
+            size = self.access.size(self.made.column)
+            out(f"clamped_{column} = min(column_first + 8 * place, {size} - 8)  # beyond the end: what nobody reads")
+            self._indices("own_first + line", True)
+            where = self.access.leaf(leaf, self._index)
+            index = where[where.index("(") + 1 : -1].split(", ", 1)[1]
+            fetch, name = self.access.operands[leaf.attr.name].dtype, self.access.array_names[leaf.attr.name]
+            out(f"fetch_{fetch}x8({name}, {index}, staged + {p.pitch} * line + 16 * place)")
 
     def _state(self, name: str) -> str:
         """A sum, or the state of a row of the tile."""
@@ -204,7 +230,8 @@ class Epilogue:
         return value
 
     def _by_column(self) -> bool:
-        return reads_columns(self.nodes, self.made.column, self.vectors)
+        residual = () if self.made.residual is None else (self.made.residual,)
+        return reads_columns(self.nodes, self.made.column, {*self.vectors, *residual})
 
     def _hoisted(self, nodes: Sequence[Node]) -> TileScalars:
         scope = self._scope()
@@ -241,6 +268,9 @@ class Epilogue:
         out, p = self.out, self.plan
         if node.op == "state":
             return
+        if self.made.residual is not None:
+            out.comment(f"{operand_name(self.made.residual.attr.name)} has come, by copies of all lanes.")
+            out("cp_async_wait_all()", "syncwarp()")
         for half in HALVES:
             self.at(half)
             scope = self._hoisted([node])
@@ -295,8 +325,10 @@ class Epilogue:
         out, p, made = self.out, self.plan, self.made
         name, column = self.access.result_names[result.name], made.column
         self._place()
-        out.comment("The rows of the tile before have left shared memory.")
-        out("tma_store_wait()", "syncwarp()")
+        if made.residual is None:
+            out.comment("The rows of the tile before have left shared memory.")
+            out("tma_store_wait()")
+        out("syncwarp()")
         self._rounded(result, 0, p.own_columns)
         size = self.access.size(column)
         out("fence_proxy_async()", "syncwarp()", "own = own_first + lane", f"i_{axis_name(column)} = column_first")
@@ -401,6 +433,24 @@ def vectors_of(
     return tuple(n for n in leaves if n.axes.isdisjoint(rows))
 
 
+def residual_of(
+    nodes: Sequence[Node], result: Result, column: str, dtypes: Mapping[str, str], views: Mapping[str, View]
+) -> Node | None:
+    """A tensor of the call of 16 bits with the axes of a result, whose rows copies of 16 bytes can read: the first."""
+    for leaf in dict.fromkeys(n for n in walk(*nodes) if n.op == "tensor" and {*n.axes} == {*result.axes}):
+        name = leaf.attr.name
+        if dtypes.get(name) not in TYPES or name not in views or leaf.attr.dimensions:
+            continue
+        view = views[name]
+        steps = dict(zip(leaf.attr.axes, view.strides, strict=True))
+        lengths = dict(zip(leaf.attr.axes, view.shape, strict=True))
+        others = [step for axis, step in steps.items() if axis != column]
+        whole = steps[column] == 1 and lengths[column] % 8 == 0 and all(step % 8 == 0 for step in others)
+        if whole and view.align >= 16 and not view.array:
+            return leaf
+    return None
+
+
 def pairs(result: Result, column: str, length: int) -> int:
     """Elements of a result that may be written together, where its columns are `length` long."""
     if result.axes[-1] != column:
@@ -409,4 +459,4 @@ def pairs(result: Result, column: str, length: int) -> int:
     return most if length % most == 0 else 2 if length % 2 == 0 else 1
 
 
-__all__ = ["SUMS", "Epilogue", "pairs", "reads_columns", "vectors_of"]
+__all__ = ["SUMS", "Epilogue", "pairs", "reads_columns", "residual_of", "vectors_of"]

@@ -78,7 +78,8 @@ class Gemm:
     whose terms are added to the same sums; ``inside``: what prepares
     one of them in the same launch; ``late``: arrays that others write, and who does; ``counted``: results that are
     counted, for a product behind this one in the same launch; ``states``: what its rows are reduced to;
-    ``vectors``: tensors along columns that lie in shared memory while a tile is computed."""
+    ``vectors``: tensors along columns that lie in shared memory while a tile is computed; ``residual``: one that lies
+    like the result."""
 
     program: Program
     batch: tuple[str, ...]
@@ -92,6 +93,7 @@ class Gemm:
     counted: tuple[str, ...] = ()
     states: RowStates | None = None
     vectors: tuple[Node, ...] = ()
+    residual: Node | None = None
 
     def with_rows(self, inside: Inside) -> Gemm:
         """With what prepares an operand in the same launch."""

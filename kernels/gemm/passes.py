@@ -14,7 +14,7 @@ from redalg.kernels.gemm.chain import Chained, ChainKernel
 from redalg.kernels.gemm.chain_plan import Chain, best, cluster
 from redalg.kernels.gemm.chain_plan import told as told_chain
 from redalg.kernels.gemm.check import check
-from redalg.kernels.gemm.epilogue import reads_columns, vectors_of
+from redalg.kernels.gemm.epilogue import reads_columns, residual_of, vectors_of
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
@@ -333,6 +333,7 @@ def tiled(draft: GemmDraft) -> None:
         _with_vectors(draft, plan),
         staged=staged,
         bulk=plan.bulk and staged,
+        residual=plan.residual and staged,
         vector=width > 1,
         early=_begins_early(draft, plan),
         followed=draft.narrow is not None and draft.part,
@@ -395,8 +396,23 @@ def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
     if draft.mma:
         return _by_mma(draft, rows).best()
     staged = staged_width(operands.results, made.column, draft.sizes)[0]
-    nodes = [r.node for r in operands.results]
-    return _rounds(draft, rows).best(staged and not reads_columns(nodes, made.column, _vectors(draft)))
+    nodes, rounds, residual = [r.node for r in operands.results], _rounds(draft, rows), _residual(draft)
+    if staged and residual is not None:
+        held = replace(rounds, residual=True)
+        plan = held.best(not reads_columns(nodes, made.column, {*_vectors(draft), residual}))
+        if plan.residual:
+            return plan
+    return rounds.best(staged and not reads_columns(nodes, made.column, _vectors(draft)))
+
+
+def _residual(draft: GemmDraft) -> Node | None:
+    """A tensor of the call that lies like its one result, of a product whose sums stay with the tensor cores."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    if draft.mma or operands.kinds[0] in FLOAT8 or len(operands.results) != 1:
+        return None
+    (result,), dtypes = operands.results, {o.name: o.dtype for o in draft.program.operands}
+    return residual_of([result.node], result, made.column, dtypes, draft.call.views)
 
 
 def _vectors(draft: GemmDraft) -> tuple[Node, ...]:
@@ -501,6 +517,7 @@ def assembled(draft: GemmDraft) -> None:
             maps,
             states=draft.states,
             vectors=_vectors(draft) if plan.vectors else (),
+            residual=_residual(draft) if plan.residual else None,
         ),
         plan,
         tuple(f for f in firsts if f is not None),
@@ -581,7 +598,7 @@ def _with(draft: GemmDraft, plan: GemmPlan) -> Gemm:
     assert made is not None and operands is not None and found is not None
     staged, width = staged_width(operands.results, made.column, draft.sizes)
     plan = replace(plan, staged=staged and plan.own_columns % 16 == 0, vector=width > 1)
-    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan), vectors=())
+    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan), vectors=(), residual=None)
 
 
 def _fixed(draft: GemmDraft, plan: GemmPlan) -> dict[str, int]:

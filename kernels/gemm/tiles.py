@@ -56,7 +56,8 @@ class GemmPlan:
     bytes of shared memory that a block may have. ``joined``: terms of other products that are added to the same sums;
     chunks hold terms of one product. ``states``: numbers of the state of a row that is reduced in the epilogue, which
     blocks side by side exchange (`redalg.kernels.gemm.row_states`). ``vectors``: tensors that the epilogue reads along
-    columns alone, whose numbers for a tile every consumer warpgroup has in shared memory.
+    columns alone, whose numbers for a tile every consumer warpgroup has in shared memory. ``residual``: a tensor
+    that lies like the result comes to where that is staged while the tile is computed.
     """
 
     kinds: tuple[str, str]
@@ -84,6 +85,7 @@ class GemmPlan:
     joined: tuple[int, ...] = ()
     states: int = 0
     vectors: int = 0
+    residual: bool = False
 
     instruction = "wgmma"
     resident = 1  # blocks that share a multiprocessor
@@ -303,6 +305,7 @@ class Rounds:
     products: int = 1
     left_flat: bool = False
     joined: tuple[int, ...] = ()
+    residual: bool = False
 
     @property
     def promoted(self) -> bool:
@@ -344,8 +347,8 @@ class Rounds:
         broad = wide * (size if shared is Tile.LEFT else 1)
         group = max(1, round(side * (broad / tall) ** 0.5))
         plan = replace(plan, sharing=Sharing(size, shared), group=group)
-        bulk = replace(plan, bulk=True)
-        return bulk if plan.chunks <= SHORT and bulk.stages >= LEAST else plan
+        bulk = replace(plan, bulk=True, residual=self.residual)
+        return bulk if (self.residual or plan.chunks <= SHORT) and bulk.stages >= LEAST else plan
 
     def _pairs(self, plan: GemmPlan, shared: Tile) -> bool:
         """Whether there are neighbours that share an operand, of large tiles, and enough for every multiprocessor."""
