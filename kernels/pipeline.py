@@ -372,7 +372,7 @@ def _rows_folded(call: Call, rows: Form, tensor: str, results: tuple[Result, ...
     )
     beside = tuple(r for r in program.results if r.name != tensor)
     states = RowStates(behind, tensor, beside=beside)
-    sizes = sizes_of(program, call.views) | sizes_of(behind, call.views | {tensor: call.results[tensor][1]})
+    sizes = sizes_of(program, call.views) | sizes_of(behind, {**call.views, tensor: call.results[tensor][1]})
     draft = GemmDraft(replace(call, launches=2), program, sizes, states=states, part=True)
     made: Planned = _finished(GEMM, draft, QUIET)
     order = {name: k for k, name in enumerate(dtype_of)}

@@ -61,9 +61,11 @@ def _logsumexp(x: Arrays) -> Any:
 
 
 P = "p = sum[k](X[m,k]*W[l,k])"
-SPECS: dict[str, tuple[str, int, bool, Callable[[Arrays], Any]]] = {  # text, numbers of a state, broad, what users write
+SPECS: dict[
+    str, tuple[str, int, bool, Callable[[Arrays], Any]]
+] = {  # text, numbers of a state, broad, what users write
     "softmax": (f"{P}; q = max[l](p); return Y = exp(p - q)/sum[l](exp(p - q))", 2, True, _softmax),
-    "rms norm": (f"{P}; return Y = p/sqrt(mean[l](p**2) + 1e-6)*g[l]", 1, False, _root),
+    "rms norm": (f"{P}; return Y = p/sqrt(mean[l](p**2) + 1e-6)*g[l]", 1, True, _root),
     "layer norm": (
         f"{P} + c[l] + R[m,l]; u = mean[l](p); v = mean[l]((p - u)**2); "
         "return H = p, Y = (p - u)/sqrt(v + 1e-5)*g[l] + b[l]",
@@ -73,7 +75,14 @@ SPECS: dict[str, tuple[str, int, bool, Callable[[Arrays], Any]]] = {  # text, nu
     ),
     "logsumexp": (f"{P}; return Y = logsumexp[l](p)", 2, True, _logsumexp),
 }
-SIZES = ((8192, 1024, 1024), (4096, 768, 768), (16384, 512, 512), (4096, 2048, 2048), (2048, 4096, 256), (256, 1024, 1024))
+SIZES = (
+    (8192, 1024, 1024),
+    (4096, 768, 768),
+    (16384, 512, 512),
+    (4096, 2048, 2048),
+    (2048, 4096, 256),
+    (256, 1024, 1024),
+)
 
 
 class Cell(NamedTuple):

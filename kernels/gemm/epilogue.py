@@ -85,7 +85,7 @@ class Epilogue:
                 self._direct()
 
     def _reduced(self, folds: RowFolds) -> None:
-        """What rows are reduced to: of the product's values, in the place of the sums; results that rows have one of."""
+        """What rows are reduced to, of the product's values in the place of the sums; results without columns."""
         assert folds.states.value is not None
         self._finished(folds.states.value, "f")
         folds.write()
@@ -379,7 +379,7 @@ class Epilogue:
                     for c in range(2):
                         for number, result in enumerate(self.wide):
                             value = self._elements(scope, result.node, _kind(result))
-                            out(f"values_{number}[{f'2 * k + {c}' if not first else f'2 * (k - {first}) + {c}'}] = {value}")
+                            out(f"values_{number}[2 * (k - {first}) + {c}] = {value}")
                         out(*(["s += 1"] if c == 0 else []))
             with out.block(f"for k in range({first}, {last}):"):
                 self._at_pair(half)
@@ -419,8 +419,8 @@ def _kind(result: Result) -> str:
 
 
 def reads_columns(nodes: Sequence[Node], column: str, vectors: Collection[Node] = ()) -> bool:
-    """Whether epilogues read more of a column than the sums, and `vectors` in shared memory: with wide tiles, that takes
-    more registers than are."""
+    """Whether epilogues read more of a column than the sums, and `vectors` in shared memory: with wide tiles, that
+    takes more registers than are."""
     return any(column in n.axes for n in walk(*nodes) if n.op in ("tensor", "index") and n not in vectors)
 
 

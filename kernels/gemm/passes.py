@@ -246,7 +246,7 @@ def _with_states(draft: GemmDraft, states: RowStates) -> None:
         (draft.mma, "rows are reduced in epilogues by wgmma alone, on compute capability 9.0"),
         (operands.kinds[0] in FLOAT8, "sums of float8 leave the tensor cores after every chunk"),
         (len(made.sides) > 2, "several products are multiplied side by side"),
-        ((*made.batch, *made.rows) != states.program.rows, "rows are not those of the product"),
+        ({*made.batch, *made.rows} != {*states.program.rows}, "rows are not those of the product"),
         (any(p.pixels is not None for p in operands.places), "rows are windows"),
         (draft.call.deterministic, "blocks that share a row depend on its length alone, tiles on the number of rows"),
     ):

@@ -83,7 +83,9 @@ class RowFolds:
     def _lift(self, half: int) -> None:
         """The state of the block's columns of a row."""
         rows = "rows lane/4 of each warp" if half == 0 else "rows 8 below"
-        self.out.comment(f"The state of the block's columns, {rows}: folds of registers, then of the four lanes of a row.")
+        self.out.comment(
+            f"The state of the block's columns, {rows}: folds of registers, then of the four lanes of a row."
+        )
         self.epilogue.at(half)
         self.out(f"n_b = {self._columns('column_first')}")
         scope = self.scope()

@@ -19,28 +19,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from redalg.graph.node import Node, state, substitute, walk
+from redalg.graph.node import Node, substitute, walk
 from redalg.graph.operators import Average, Extremum, NumberExtremum, Product, Sum
 from redalg.kernels.gemm.match import SUMS
 from redalg.kernels.gemm.narrow import Narrow
 from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of
-from redalg.kernels.ir.program import First, Join, Let, Loop, Pass, Program, Result, Step, step_nodes
+from redalg.kernels.ir.program import First, FoldOperator, Join, Loop, Pass, Program, Result, Step, step_nodes
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.plan import sums_held
 
 BLOCKS = (1, 2, 4, 8)  # of a cluster, as far as the device has them: side by side, with all columns of their rows
 BROAD = 128  # columns of a tile, at most, where elements read more of a column than the sums
-FOLD = 0.9e-6  # seconds of a tile: what is folded from registers, and what becomes of it
-MEET = 1.1e-6  # of a tile of several blocks: from sending states until all are merged
+FOLD = 1.2e-6  # seconds of a tile: what is folded from registers, and what becomes of it
+MEET = 1.6e-6  # of a tile of several blocks: from sending states until all are merged
 NUMBER = (Sum, Average, Extremum, Product)  # operators of single numbers, which a thread folds from registers
 
 
 @dataclass(frozen=True)
 class RowStates:
-    """What becomes of a product's rows in its epilogue. ``program``: of the rows, whose stream is the product's columns;
-    ``tensor``: what it reads the product as, ``value``: what that is of the sums (None until it is known); ``beside``:
-    results that are the product itself; ``whole``: the last block has no columns beyond the end."""
+    """What becomes of a product's rows in its epilogue. ``program``: of the rows, whose stream is the product's
+    columns; ``tensor``: what it reads the product as, ``value``: what that is of the sums (None until it is known);
+    ``beside``: results that are the product itself; ``whole``: the last block has no columns beyond the end."""
 
     program: Program
     tensor: str
@@ -115,7 +115,7 @@ def require_folds(program: Program, column: str) -> None:
         raise Outside("a result says what it is where no element is valid, or is added over rows")
 
 
-def _operators(step: Step) -> Iterator[object]:
+def _operators(step: Step) -> Iterator[FoldOperator]:
     if isinstance(step, Loop):
         yield from (f.op for f in step.folds)
     elif isinstance(step, Join):

@@ -1,4 +1,4 @@
-"""Products whose rows are reduced in the epilogue, that tests share: texts, the plan of the one kernel, and the truth."""
+"""Products whose rows are reduced in the epilogue, that tests share: texts, plans of the one kernel, and the truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redalg.kernels.gemm.narrow import Narrow
 from redalg.kernels.gemm.tiles import GemmPlan
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch.planned import Planned
-from redalg.kernels.schedule.target import H200
+from redalg.kernels.schedule.target import H200, Target
 from redalg.numeric.casts import cast_array
 from tests.support import forms
 
@@ -68,11 +68,11 @@ def forced(monkeypatch: Any, want: tuple[int, int, int] | None) -> list[Planned]
 
 
 def planned(
-    name: str, sizes: Mapping[str, int], taken: list[Planned], kind: str = "bfloat16", library: str = ""
+    name: str, sizes: Mapping[str, int], taken: list[Planned], kind: str = "bfloat16", target: Target = H200
 ) -> Planned:
     """The one kernel for contiguous arrays, by `forced`."""
     taken.clear()
-    pipeline.plan(form_of(name), dtypes_of(name, kind), views_of(name, sizes), H200, library=library)
+    pipeline.plan(form_of(name), dtypes_of(name, kind), views_of(name, sizes), target)
     assert taken, "no kernel has both"
     return taken[0]
 

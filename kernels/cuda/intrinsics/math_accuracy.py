@@ -50,7 +50,7 @@ ERROR_ULP: dict[str, Accuracy] = {
     # below 0.55 a fit to 2^-24.7, two roundings; above q = 2/(1 + e), e = e^2|x| off by (3|x| + 4)/2^24 of itself, and
     # so tanh by q·(e/(1 + e)·(3|x| + 4) + 3) + 1/2 units of 2^-24: most at 0.55, where that is 4.1
     "fast_tanh": Accuracy(4.5, 0, "derived"),
-    # the fit 24.3; of e^-w, w = x² to 88: rounding x², x²·log2 e and its constant 1, 1 and 0.23 units of w, and ex2.approx;
+    # the fit 24.3; of e^-w, w = x² to 88: rounding x², x²·log2 e and its constant 1, 1 and 0.23 units of w, ex2.approx;
     # a reciprocal, whose error the fit follows by less than itself, and four roundings
     "fast_erfc": Accuracy(24.3 + 2.23 * 88 + 2 + 2 + 4, 0, "derived"),
     "exp2_ftz": Accuracy(2.5, 0, "ptx"),

@@ -372,7 +372,11 @@ INSTRUCTIONS = {  # text, what it takes, what it gives; all order memory
     "shared_load_f32": ("ld.shared.f32 $0, [$1];", "i32", "f32"),
     "shared_store_f32": ("st.shared.f32 [$0], $1;", "i32 f32"),
     # an element of 16 bits
-    "shared_load_bfloat16": ("{ .reg .b16 h, z; ld.shared.b16 h, [$1]; mov.b16 z, 0; mov.b32 $0, {z, h}; }", "i32", "f32"),
+    "shared_load_bfloat16": (
+        "{ .reg .b16 h, z; ld.shared.b16 h, [$1]; mov.b16 z, 0; mov.b32 $0, {z, h}; }",
+        "i32",
+        "f32",
+    ),
     "shared_load_float16": ("{ .reg .b16 h; ld.shared.b16 h, [$1]; cvt.f32.f16 $0, h; }", "i32", "f32"),
     # 16 bytes to the same address of another block of the cluster: (address, rank, a, b, c, d)
     "peer_store_quad": (PEER_STORE, "i32 i32 f32 f32 f32 f32"),
@@ -385,8 +389,8 @@ OF_ELEMENTS = {
         "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }",
         "i32",
     ),
-    # 16 bytes from an element and those after it to shared memory, behind the thread that asks for them, which has to wait
-    # for all of its copies before it tells others: (pointer, index, address)
+    # 16 bytes from an element and those after it to shared memory, behind the thread that asks for them, which has to
+    # wait for all of its copies before it tells others: (pointer, index, address)
     **{f"fetch_{d}x8": ("cp.async.cg.shared.global [$1], [$0], 16;", "i32") for d in ("bfloat16", "float16")},
     # So many bytes from shared memory to an element and those after it, in multiples of 16 from a multiple of 16 on:
     # (pointer, index, address, size). They belong to the copy engine until the thread has passed `tma_store_wait`.

@@ -347,7 +347,7 @@ def test_the_instructions_of_fast_log_keep_its_bound(off: float) -> None:
 
 
 def model_of_fast_erfc(x: Any, off: float) -> Any:
-    """The instructions of fast_erfc in NumPy: constants read from their text, the reciprocal wrong by `off` of itself."""
+    """The instructions of fast_erfc in NumPy: constants from their text, the reciprocal wrong by `off` of itself."""
     text = " ".join(gpu_math.FAST_ERFC)
     half, one, minus, *q, two, _ = (np.uint32(int(h, 16)).view(f32) for h in re.findall("0f([0-9A-F]{8})", text))
     a = np.abs(x)
