@@ -315,10 +315,18 @@ class Scalars:
         if rule is not None:
             return rule(node)
         if op in COMPARISONS:
-            kind = widest(self.kinds.of(a) for a in node.args)
-            a, b = (self.converted(x, kind, ADD) for x in node.args)
+            a, b = self._compared(node)
             return COMPARE, f"{a} {RELATION[op]} {b}"
         return self._map(node)
+
+    def _compared(self, node: Node) -> list[str]:
+        """Both sides of a comparison. An integer and a float32 are compared as float64, as they are by NumPy: 2^24 + 1
+        is no float32."""
+        kinds = [self.kinds.of(a) for a in node.args]
+        whole = node.args[kinds.index("i")] if {*kinds} == {"i", "f"} else None
+        if self.real == "f32" and whole is not None and (whole.op != "const" or abs(whole.attr) > 2**24):
+            return [_double(a.attr) if a.op == "const" else f"f64({self.text(a)})" for a in node.args]
+        return [self.converted(a, widest(kinds), ADD) for a in node.args]
 
     # --- arithmetic --------------------------------------------------------------------------------------------------
 
@@ -573,6 +581,13 @@ def _multiplied(x: str, times: int) -> str:
         return " * ".join([x] * times)
     half = _multiplied(x, times // 2)
     return f"({half}) * ({half})" + (f" * {x}" if times % 2 else "")
+
+
+def _double(value: Fraction) -> str:
+    try:
+        return f"f64({float(value)!r})"
+    except OverflowError:
+        return "INF" if value > 0 else "-INF"
 
 
 def _integer(value: int) -> tuple[int, str]:

@@ -226,7 +226,7 @@ class CpuRun(Shown):
         self, kind: Kind, bound: Bound, held: Sequence[Any], dtypes: Mapping[str, np.dtype], program: Program
     ) -> Ready:
         nodes, known = list(self.form.spec.outputs.values()), tuple(bound.dtypes.items())
-        integers = self._once(("integers", *known), lambda: Integers(nodes, bound.dtypes, self.form.plan))
+        integers = self._once(("integers", *known), lambda: Integers(nodes, bound.dtypes, self.form.plan, program.real))
         over = self._once((kind, "in place"), lambda: in_place(program))
         sizes = bound.sizes | program.lengths
 

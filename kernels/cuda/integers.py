@@ -112,11 +112,12 @@ class Looking:
 
 
 def looking(
-    form: Form, framework: Framework, device: int, dtypes: Mapping[str, Any], views: Mapping[str, View]
+    form: Form, framework: Framework, device: int, dtypes: Mapping[str, Any], views: Mapping[str, View], real: str
 ) -> Looking | None:
-    """What a kind of call has to find out before its kernels run; None where dtypes and lengths say enough."""
+    """What a kind of call has to find out before its kernels, which calculate in `real`, run; None where dtypes and
+    lengths say enough."""
     outputs, sizes = list(form.spec.outputs.values()), _sizes(form, views)
-    found, sizes = Integers(outputs, _kinds(dtypes), form.plan), sizes | new_axes(*outputs)
+    found, sizes = Integers(outputs, _kinds(dtypes), form.plan, real), sizes | new_axes(*outputs)
     unsigned = [n for n, d in dtypes.items() if d == "uint64"]
     if not unsigned and found.certain(sizes):
         return None

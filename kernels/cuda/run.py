@@ -378,7 +378,7 @@ class Ready:
         self.maps = self._maps()
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
-            self.looking = looking(run.form, framework, self.device, dtypes, views)
+            self.looking = looking(run.form, framework, self.device, dtypes, views, p.real)
 
     def _held(self, after: Ready | None) -> tuple[tuple[str, ...], Scratch]:
         """Names of the arrays that kernels may read, as `_go` lines them up, and what is known of scratch.

@@ -14,13 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph.node import COMPARISONS, ONE, POSITIONS, Node, const, is_inverse, leaves, substitute, walk
+from redalg.graph.node import (
+    COMPARISONS,
+    ONE,
+    POSITIONS,
+    Node,
+    const,
+    is_inverse,
+    is_position,
+    leaves,
+    substitute,
+    walk,
+)
 from redalg.graph.plan import COUNT, ExtremumAnchor, Plan, shift
 from redalg.numeric.dtypes import Flow, flows
 from redalg.numeric.integers import EXACT, magnitude
 
 SAFE = 1 << 61  # a form centres integers before it multiplies them: at most twice the magnitude, in two factors
 DECISIVE = EXACT >> 3  # what decides may be some times as large: 3*ceil(k/3) == k
+NARROW = 1 << 21  # the same of float32
 _CAPPED = 200  # bits: more is too much, however much more
 _LARGEST_NUMBER = 1 << 63  # what a number of a call may be
 _ROUNDS = frozenset({"floor", "ceil", "cast"})
@@ -58,7 +70,7 @@ class Integers:
     """The integers that a spec adds and multiplies, for tensors of such dtypes (a Python type for a number).
 
     `names`: the integer tensors they are made of. A plan multiplies numbers of elements by constants, too, and may
-    square integers where the spec squares their quotients by a stage value.
+    square integers where the spec squares their quotients by a stage value. `real`: what kernels calculate floats in.
 
     >>> from redalg.graph.node import tensor, reduction
     >>> found = Integers([reduction("sum", "j", tensor("k", "j"))], {"k": np.dtype("int64")})
@@ -66,7 +78,9 @@ class Integers:
     (('k',), True, False)
     """
 
-    def __init__(self, nodes: Sequence[Node], dtypes: Mapping[str, Any], plan: Plan | None = None) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], dtypes: Mapping[str, Any], plan: Plan | None = None, real: str = "float64"
+    ) -> None:
         self._counted = _counted(plan) if plan else {}
         self._dtypes, kinds = dtypes, flows(nodes, dtypes)
         held = _with_plan(nodes, dtypes, plan, kinds) if plan else kinds
@@ -74,11 +88,13 @@ class Integers:
         self._whole = [*(n for n in held if held[n].kind == "i"), *below]
         self._lists = _lists(held)
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
-        rounded = decisive(kinds) | _floated(nodes, held, plan)
+        rounded = dict.fromkeys(decisive(kinds) | _floated(nodes, held, plan), DECISIVE)
+        if real == "float32":
+            rounded |= dict.fromkeys(promoted(kinds, dtypes), NARROW)
         read = {leaf.attr.name for leaf in walk(*busy, *rounded) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
         self._busy = frozenset(busy)
-        self._beside = dict.fromkeys(_centred(kinds, read), EXACT) | dict.fromkeys(rounded, DECISIVE)
+        self._beside = dict.fromkeys(_centred(kinds, read), EXACT) | rounded
 
     def certain(self, sizes: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> bool:
         """Whether they fit whatever the arrays hold. `numbers`: the magnitudes of numbers, if they are known."""
@@ -205,12 +221,54 @@ def _constants(kinds: Mapping[Node, Flow]) -> list[Node]:
 
 
 def decisive(kinds: Mapping[Node, Flow]) -> frozenset[Node]:
-    """The integers that become floats below what rounds to an integer, or is compared: a rounding of theirs would move
-    that by one, or decide otherwise."""
+    """The integers that become floats below what rounds to an integer, is compared, or gives a position: a rounding of
+    theirs would move that by one, or decide otherwise."""
     compared = {n for n in kinds if n.op in COMPARISONS and any(kinds[a].kind == "f" for a in n.args)}
-    below = walk(*compared, *(n for n in kinds if n.op in _ROUNDS))
+    below = walk(*compared, *(n for n in kinds if n.op in _ROUNDS or is_position(n)))
     met = (a for n in below if n in compared or kinds[n].kind == "f" for a in n.args if kinds[a].kind == "i")
     return frozenset(a for a in met if any(leaf.op in ("tensor", "state") for leaf in walk(a)))
+
+
+def promoted(kinds: Mapping[Node, Flow], dtypes: Mapping[str, Any]) -> frozenset[Node]:
+    """The integers of more than 16 bits that become floats where NumPy's promotion has float64: beside float32 under a
+    condition or a position, whose results do not show it, and in results that are named narrower."""
+    wide = (n for n in kinds if kinds[n].kind == "f" and kinds[n].dtype.itemsize > 4)
+    met = (a for n in wide for a in n.args if kinds[a].kind == "i")
+    numbers = {name for name, dtype in dtypes.items() if dtype is int}
+    return frozenset(a for a in met if _is_long(kinds[a], a, numbers))
+
+
+def in_doubles(nodes: Iterable[Node], dtypes: Mapping[str, Any]) -> bool:
+    """Whether NumPy's promotion calculates something in float64 that results may not show: integers that become floats
+    under a condition or a position, or are compared with floats.
+
+    >>> from redalg.graph.node import compare, mul, reduction, tensor
+    >>> k, x, types = tensor("k", "j"), tensor("x", "j"), {"k": np.dtype("int32"), "x": np.dtype("float32")}
+    >>> [in_doubles([reduction("any", "j", compare("lt", x, k))], types | {"k": t}) for t in types.values()]
+    [True, False]
+    >>> in_doubles([reduction("argmax", "j", mul(k, x))], types), in_doubles([reduction("argmax", "j", k)], types)
+    (True, False)
+    """
+    kinds = flows(nodes, dtypes)
+    if any(flow.kind == "f" and flow.dtype.itemsize > 4 and _reads_integers(flow) for flow in kinds.values()):
+        return True
+    numbers = {name for name, dtype in dtypes.items() if dtype is int}
+    mixed = (n for n in kinds if n.op in COMPARISONS and {kinds[a].kind for a in n.args} == {"i", "f"})
+    return any(_is_long(kinds[a], a, numbers) or _is_far(a) for n in mixed for a in n.args if kinds[a].kind == "i")
+
+
+def _reads_integers(flow: Flow) -> bool:
+    return any(d.kind in "iu" for d in flow.dtypes)
+
+
+def _is_far(n: Node) -> bool:
+    """Whether it is a number that float32 may not hold."""
+    return n.op == "const" and abs(n.attr) > 1 << 24
+
+
+def _is_long(flow: Flow, n: Node, numbers: Container[str]) -> bool:
+    """Whether an integer is made of integers of more than 16 bits; how many elements there are does not count."""
+    return any(d.itemsize > 2 for d in flow.dtypes) or any(x.attr.name in numbers for x in leaves(n, "tensor"))
 
 
 def _centred(kinds: Mapping[Node, Flow], read: Container[str]) -> list[Node]:

@@ -16,6 +16,7 @@ from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
 from redalg.numeric.binding import Bound, by_output
 from redalg.numeric.definition import finished, reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
+from redalg.numeric.integer_bounds import in_doubles
 from redalg.numeric.integers import EXACT, magnitude
 from redalg.numeric.reductions import unfilled
 from redalg.streaming.machine import Finale, Machine, ranged
@@ -30,8 +31,16 @@ if TYPE_CHECKING:
 
 
 def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
-    """The dtype inexact arithmetic is done in."""
-    return accumulation_dtype(_flows(spec, tuple(dtypes.items())).values(), dtypes)
+    """The dtype inexact arithmetic is done in: float64 where integers meet floats that results do not show."""
+    return _real(spec, tuple(dtypes.items()))
+
+
+@lru_cache(maxsize=256)
+def _real(spec: Spec, kinds: tuple[tuple[str, Any], ...]) -> np.dtype:
+    dtypes = dict(kinds)
+    found = accumulation_dtype(_flows(spec, kinds).values(), dtypes)
+    more = found.itemsize < 8 and in_doubles(spec.outputs.values(), dtypes)
+    return np.dtype(np.float64) if more else found
 
 
 @lru_cache(maxsize=256)

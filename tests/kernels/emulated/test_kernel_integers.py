@@ -217,7 +217,9 @@ def test_constants_and_lengths_leave_int64_too(device: Device) -> None:
 def test_arrays_on_the_host_are_looked_at_there(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     device.capturing = True  # of no stream that they are on
     found = compiled(SUM)
-    looking = cuda_integers.looking(found.form, cuda_integers.NUMPY, 0, {"k": "int64"}, {"k": View.contiguous((3,))})
+    looking = cuda_integers.looking(
+        found.form, cuda_integers.NUMPY, 0, {"k": "int64"}, {"k": View.contiguous((3,))}, "float64"
+    )
     assert looking is not None and looking.fits({"k": np.array([1, 2, 2**50])}, 5)
     assert not looking.fits({"k": [1, 2, 2**62]}, 5)
 
@@ -255,3 +257,34 @@ def test_casts_of_integers_saturate_at_both_ends(name: str) -> None:
     for found in (emulated, form.compile("cpu")(k=k)):
         for output, value in wanted.items():
             np.testing.assert_array_equal(found[output], value, output)
+
+
+@pytest.mark.parametrize(
+    "text, looks",
+    [
+        ("return y = sum[j](where(t[i] == index[j], x[i,j], 0))", False),
+        ("return y = logsumexp[j](x[i,j]) - sum[j](where(index[j] == t[i], x[i,j], 0))", False),
+        ("tensors t[i] integer, x[i,j]; return y = sum[j](where(x[i,j] < t[i], x[i,j], 0))", False),
+        ("return y = argmax[j](x[i,j] + t[i])", True),
+        ("return y = sum[j](where(x[i,j]*t[i] > 7, 1, 0))", True),
+    ],
+)
+def test_kernels_in_float32_look_at_integers_that_decide_in_floats(device: Device, text: str, looks: bool) -> None:
+    """Comparisons are of float64 there, and integers that choose elements meet no float: neither costs a look."""
+    form = ra.derive_incremental(ra.parse(text), axis="j")
+    views = {"t": View.contiguous((3,)), "x": View.contiguous((3, 5))}
+    for dtype in ("int32", "int16"):
+        given = {"t": dtype, "x": "float32"}
+        found = cuda_integers.looking(form, cuda_integers.NUMPY, 0, given, views, "float32")
+        assert (found is not None) == (looks and dtype == "int32")
+        if found is not None:
+            assert found.fits({"t": np.int32([5, 2**20, 0]), "x": 1.0}, 5)
+            assert not found.fits({"t": np.int32([5, 2**24, 0]), "x": 1.0}, 5)
+
+
+def test_kernels_compare_integers_with_float32_exactly() -> None:
+    form = ra.derive_incremental(ra.parse("return n = sum[j](where(x[i,j] < t[i], 1, 0))"), axis="j")
+    t, x = np.array([2**24 + 1, 2**24 - 1, 2**30 + 1], np.int32), np.full((3, 5), 2.0**24, np.float32)
+    x[2] = 2.0**30
+    emulated, _, _ = simulated.run(form, {"t": t, "x": x})
+    np.testing.assert_array_equal(emulated["n"], [5, 0, 5])
