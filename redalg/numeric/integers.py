@@ -7,6 +7,7 @@ Python integers, and the result is int64 again if all of it fits.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from redalg.errors import RedalgError
 Array = Any
 LARGEST = 2**63 - 1
 WRITTEN = 2**17  # bits that a power of integers may have
+_SHOWN = 256  # bits of an integer that a message writes out
 EXACT = 2**53  # integers up to here are floats
 
 
@@ -230,6 +232,12 @@ def within(x: Array, what: str, where: str) -> Array:
     raise RedalgError(
         f"{what} beyond int64",
         where,
-        f"it is {beyond[0]}, and integer results are int64: at most {LARGEST} in magnitude",
+        f"it {_told(beyond[0])}, and integer results are int64: at most {LARGEST} in magnitude",
         "pass the integers as float64, or divide by a size in the spec (a mean is a float)",
     )
+
+
+def _told(value: int) -> str:
+    """A large integer in words: Python writes no more than some thousand digits, and nobody reads a hundred."""
+    bits = value.bit_length()
+    return f"is {value}" if bits <= _SHOWN else f"has {bits} bits (about {round(bits * math.log10(2))} digits)"

@@ -383,3 +383,30 @@ def test_what_is_rounded_of_large_integers_is_right(target, body, exact):
     for k in ([3, 8, -5], [2**53 + 1, 2**60 + 5, 1_700_000_000_000_000_003, -(2**61) - 3]):
         found = form.compile(target)(k=np.array(k))
         assert found["y"] == sum(map(exact, k)) and found["m"] == max(map(exact, k))
+
+
+@pytest.mark.parametrize("body", ["prod[j](k[j])", "sum[j](k[j]**{e})", "prod[j](k[j]**2)", "max[j](k[j]**{e})"])
+@pytest.mark.parametrize("length", [1, 2, 3, 100, 230, 300, 1000])
+def test_refusals_of_integers_of_any_length_are_short(body: str, length: int) -> None:
+    """Python writes no integer of more than 4300 digits."""
+    form = ra.derive_incremental(ra.parse(f"tensors k[j] integer; return y = {body.format(e=length)}"))
+    k = np.full(length, 2**62 + 1)
+
+    def accumulated() -> object:
+        parts = form.accumulator()
+        for chunk in (k[:0], k[: length // 2], k[length // 2 :]):
+            parts.update(k=chunk)
+        return parts.result()
+
+    def grouped() -> object:
+        groups = form.grouped()
+        groups.update(by=np.zeros(length), k=k)
+        return groups.result()
+
+    ways = [lambda: ra.reference(form.spec, k=k), lambda: form.compile("numpy")(k=k), accumulated, grouped]
+    for way in ways:
+        try:
+            way()
+            assert length == 1
+        except ra.RedalgError as refused:
+            assert "int64" in str(refused) and len(str(refused)) < 400
