@@ -254,15 +254,16 @@ class _NoLength(Exception):
 
 
 def _complete(nodes: Iterable[Node]) -> bool:
-    """Whether tensors that nodes read say how long every axis is that they ask the length of."""
+    """Whether tensors that nodes read say how long every axis is that they reduce over, or ask the length of."""
     read = list(g.walk(*nodes))
     own = {a for n in read if n.op == "tensor" for a in n.attr.axes}
-    asked = {a for n in read if n.op in ("size", "index") for a in _spelled(n.attr)}
+    own |= {n.attr.extra[1] for n in read if n.op == "reduce" and n.attr.kind.startswith("topk")}
+    asked = {a for n in read if n.op in ("size", "index", "reduce") for a in _spelled(n.attr)}
     return asked <= own
 
 
-def _spelled(axes: Any) -> tuple[str, ...]:
-    return (axes,) if isinstance(axes, str) else tuple(axes)
+def _spelled(asked: Any) -> tuple[str, ...]:
+    return (asked,) if isinstance(asked, str) else tuple(getattr(asked, "axes", asked))
 
 
 __all__ = ["Steps", "stepped", "together"]

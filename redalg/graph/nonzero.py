@@ -83,6 +83,8 @@ class _Settled:
         return frozenset((g.negate(c) if c.op == "ne" else c, c.op != "ne") for c in every if c.op in ("eq", "ne"))
 
     def _of(self, n: Node, made: list[Node]) -> Node:
+        if n.op == "reduce" and n.attr.kind == "sum" and made[0] is g.ZERO:
+            return g.ZERO  # what the facts exclude; nothing would say any more how long its axes are
         if n.op != "where":
             return g.rebuild(n, tuple(made))
         if len(made) == 1:

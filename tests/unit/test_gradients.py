@@ -576,3 +576,28 @@ def test_gradients_of_one_reading_are_differentiated_by_its_tensor(text: str) ->
             ends = [e if isinstance(e, dict) else {next(iter(c)): e} for e in ends]
             moved = sum(((ends[0][n] - ends[1][n]) / 2e-6 * c[n]).sum() for n in c)
             assert (value * step).sum() == pytest.approx(moved, 1e-6, 1e-7), name
+
+
+@pytest.mark.parametrize("mask", ["b[i,j]", "not b[i,j]", "b[i,j] and c[i,j]", "b[i,j] or u[j] > 0"])
+@pytest.mark.parametrize("reduction", ["prod", "sum"])
+def test_slopes_of_exclusive_conditions_are_derived_in_steps(mask: str, reduction: str) -> None:
+    """Of what one condition chooses by what the other one does: a sum of 0 there reads no tensor along its axes."""
+    named = "u[j], a[i], b[i,j] bool" + (", c[i,j] bool" if "c[" in mask else "")
+    spec = ra.parse(f"tensors {named}; return y = {reduction}[j](where({mask}, a[i], u[j]))**2")
+    rng = np.random.default_rng(len(mask))
+    known = {"u": np.array([0.5, -1.5, 2.0]), "a": np.array([0.75, -2.0]), "b": np.array([[1, 0, 1], [0, 0, 1]]) > 0}
+    known |= {"c": np.array([[1, 1, 0], [0, 1, 1]]) > 0, "grad_y": rng.uniform(-1, 1, 2)}
+    for gradient in spec.vjp(given=()).specs.values():
+        second = gradient.vjp()
+        for names in (second.wrt, *((n,) for n in second.wrt)):
+            assert second.together(names)
+        for s in second.specs.values():
+            sums = [n for n in g.walk(*s.outputs.values()) if n.op == "reduce" and n.attr.kind == "sum"]
+            assert not any(n.args[0] is g.ZERO for n in sums)
+        held = {d.name: known[d.name] for d in gradient.tensors}
+        (name,) = second.cotangents
+        c = rng.uniform(-1, 1, known[name.removeprefix("grad_")].shape)
+        for of, value in second(**held, cotangents={name: c}, target="numpy").items():
+            step = rng.uniform(-1, 1, value.shape)
+            up, down = (ra.reference(gradient, **{**held, of: held[of] + s * step}) for s in (1e-6, -1e-6))
+            assert (value * step).sum() == pytest.approx(((up - down) / 2e-6 * c).sum(), 1e-6, 1e-7), of
