@@ -49,6 +49,7 @@ _CONSTANTS = {
 }
 _NOT, _SIGN = 3, 7
 _DEPTH = 80  # nested expressions
+_NEAR = 0.76  # how alike a word is that was meant: flor and floor, not foo
 
 
 @dataclass
@@ -104,7 +105,11 @@ class Expressions(Tokens):
     def condition(self, value: Any, at: int) -> Boolean:
         if isinstance(value, Boolean) and not maps.is_number(value):
             return value
-        raise self.error(at, f"{value}", "it is a number, not a condition", "compare it, e.g. x[j] > 0")
+        decl = getattr(value, "decl", None)
+        fix = (
+            f"compare it, e.g. {decl} > 0, or declare it: tensors {decl} bool" if decl else "compare it, e.g. x[j] > 0"
+        )
+        raise self.error(at, f"{decl or value}", "it is a number, not a condition", fix)
 
     def binary(self, token: Token, left: Any, right: Any) -> Any:
         op, at = token.text, token.at
@@ -175,7 +180,10 @@ class Expressions(Tokens):
         axes, (wanted, reduce, option) = self.axes(), STATISTICS[name]
         options = {option: self.option(name, option)} if self.take(":") else {}
         self.need("]")
-        return reduce(*self.arguments(name, wanted), axes, **options)
+        at, values = self.next.at, self.arguments(name, wanted)
+        if name == "count":
+            values[0] = self.condition(values[0], at)
+        return reduce(*values, axes, **options)
 
     def arguments(self, name: str, wanted: int) -> list[Any]:
         at = self.next.at
@@ -216,7 +224,7 @@ class Expressions(Tokens):
         if name in self.bound:
             return self.error(at, f"a call of {name}", "it is a value", "write * for products")
         known = sorted({*REDUCTION_WORDS, *STATISTICS}) if reduces else sorted({*MAP_WORDS, *SPELLINGS})
-        near = get_close_matches(name, known, 3, 0.6)
+        near = get_close_matches(name, known, 3, _NEAR)
         kind = "reduction" if reduces else "function"
         fix = f"write {' or '.join(near)}" if near else f"they are {', '.join(known)}"
         return self.error(at, f"the {kind} {name!r}", f"there is no {kind} of this name", fix)
@@ -291,6 +299,8 @@ class Expressions(Tokens):
         fixed = {"where": 3, "eq": 2, "ne": 2, **dict.fromkeys(UNARY_WORDS, 1)}.get(name, len(values))
         if len(values) != fixed:
             raise self.error(at, f"{len(values)} argument(s) of {name}", f"it takes {fixed}", "see the grammar")
+        if name == "where":
+            values[0] = self.condition(values[0], at)
         return getattr(maps, name)(*values)
 
     def without_axes(self, name: str, at: int) -> RedalgError:
@@ -311,7 +321,8 @@ class Expressions(Tokens):
         values, at = self.listed(), self.next.at
         if len(values) != 1:
             raise self.error(at, f"{len(values)} arguments of {name}", "it takes one", "reduce one expression")
-        return getattr(reductions, name)(values[0], axes)
+        body = self.condition(values[0], at) if name in ("any", "all") else values[0]
+        return getattr(reductions, name)(body, axes)
 
     def topk(self, axes: tuple[str, ...]) -> Any:
         self.need(":")

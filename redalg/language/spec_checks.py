@@ -71,13 +71,15 @@ def check_axes(roots: Sequence[Node], tensors: Sequence[Decl]) -> None:
                     f"it would have the lengths {lengths[axis]} and {k}",
                     'give each topk its own name="..."',
                 )
+    asks = " (a sum of what lacks the axis asks for it)"
     for n in nodes:
         named = {n.attr} if n.op in ("index", "size") else set(n.attr.axes) if n.op == "reduce" else set()
         for axis in sorted(named - carried - lengths.keys()):
             raise RedalgError(
                 f"the unknown axis {axis!r}",
                 f"{short(n)} in ra.Spec",
-                f"no tensor has it, so its length is unknown; the axes are {sorted(carried)}",
+                f"no tensor has it, so its length is unknown{asks if n.op == 'size' else ''}; the axes are "
+                f"{sorted(carried)}",
                 "correct the name, or use a tensor with this axis",
             )
 

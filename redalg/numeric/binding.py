@@ -35,6 +35,7 @@ from redalg.numeric.array_origin import (
 )
 from redalg.numeric.dtypes import Flow, output_flows
 from redalg.numeric.encoded import columns_of, decoded, element, refuse_wider
+from redalg.numeric.integers import told
 from redalg.numeric.windows import windows
 
 if TYPE_CHECKING:
@@ -226,6 +227,8 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
     elif exact and array.dtype.hasobject:
         return _exact_array(decl, array, where), np.dtype(np.float64)
     else:
+        array = _of_nothing(decl, given, array)
+        _refuse_large(decl, array, where)
         check_kind(decl, array.dtype.kind, name, where)
         if not array.dtype.isnative:  # one dtype for each format, which everything that follows compares
             array = array.astype(array.dtype.newbyteorder("="))
@@ -234,10 +237,28 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
     return np.asarray(array), dtype
 
 
+def _of_nothing(decl: Decl, given: Any, array: np.ndarray) -> np.ndarray:
+    """The array; an empty list, which NumPy takes for floats, in what the tensor is declared."""
+    if array.size or not isinstance(given, list | tuple):
+        return array
+    wanted = next((dtype for word, dtype in _DECLARED.items() if word in decl.domain), array.dtype)
+    return array.astype(wanted)
+
+
+def _refuse_large(decl: Decl, array: np.ndarray, where: str) -> None:
+    """Raises: RedalgError for Python integers of which one is beyond int64."""
+    if array.dtype != object or not all(isinstance(v, numbers.Integral) for v in array.flat):
+        return
+    value = max(map(int, array.flat), key=abs, default=0)
+    if not _SMALLEST <= value <= _LARGEST:
+        why = f"integers are computed in int64, and one of them {told(value)}"
+        raise RedalgError(f"{decl} with integers beyond int64", where, why, f"pass floats for {decl.name}")
+
+
 def _python_number(decl: Decl, given: Any, where: str, exact: bool) -> Any:
     check_kind(decl, "b" if isinstance(given, bool) else _PYTHON_KINDS[_plain(given)], type(given).__name__, where)
     if not exact and isinstance(given, int) and not _SMALLEST <= given <= _LARGEST:
-        why = f"integers are computed in int64, and it is {given}"
+        why = f"integers are computed in int64, and it {told(given)}"
         raise RedalgError(f"{decl} given as an int", where, why, f"pass float({decl.name})")
     return given
 
@@ -278,6 +299,7 @@ def check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
         raise RedalgError(f"{decl} given as {kind}", where, why, "drop or fill the nulls, or convert it yourself")
 
 
+_DECLARED = {"bool": np.dtype(bool), "integer": np.dtype(np.int64)}
 _PYTHON_KINDS = {int: "i", float: "f", complex: "c"}
 
 

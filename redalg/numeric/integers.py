@@ -232,12 +232,12 @@ def within(x: Array, what: str, where: str) -> Array:
     raise RedalgError(
         f"{what} beyond int64",
         where,
-        f"it {_told(beyond[0])}, and integer results are int64: at most {LARGEST} in magnitude",
+        f"it {told(beyond[0])}, and integer results are int64: at most {LARGEST} in magnitude",
         "pass the integers as float64, or divide by a size in the spec (a mean is a float)",
     )
 
 
-def _told(value: int) -> str:
+def told(value: int) -> str:
     """A large integer in words: Python writes no more than some thousand digits, and nobody reads a hundred."""
     bits = value.bit_length()
     return f"is {value}" if bits <= _SHOWN else f"has {bits} bits (about {round(bits * math.log10(2))} digits)"

@@ -37,6 +37,24 @@ CASES = {
         "identity is not neutral: 0 instead of -",
         "identity",
     ),
+    "a sum without its axis": (lambda: ra.parse("return y = sum[j](x)"), "a sum of what lacks the axis", "axis"),
+    "no such function": (lambda: ra.parse("return y = foo(x[j])"), "no function of this name", "they are abs, acos"),
+    "a misspelling": (lambda: ra.parse("return y = flor(x[j])"), "no function of this name", "write floor"),
+    **{
+        f"a number asked, {c}": (
+            lambda c=c: ra.parse(f"return y = {c}"),
+            "a number, not a condition",
+            "or declare it: tensors b[j] bool",
+        )
+        for c in ("where(b[j], x[j], 0)", "any[j](b[j])", "all[j](b[j] and x[j] > 0)", "count[j](b[j])")
+    },
+    "integers of any length": (
+        lambda: call(SCALED, x=[10**30, 1], w=[1, 1], b=1),
+        "computed in int64",
+        "pass floats for x",
+    ),
+    "thousands of digits": (lambda: call(SCALED, x=[10**5000, 1], w=[1, 1], b=1), "about 5000 digits", "pass floats"),
+    "a number of these": (lambda: call(SCALED, x=[1], w=[1], b=10**5000), "about 5000 digits", "pass float(b)"),
     "an axis by number": (lambda: ra.verdict(ra.parse(SCALED), axis=0), "named by a string", '"j"'),
     "a kernel of half an element": (lambda: kernel(FORM, {"j": 3.5}), "the axes are j", "sizes="),
     "a kernel of less than nothing": (lambda: kernel(FORM, {"j": -3}), "the axes are j", "sizes="),

@@ -339,3 +339,22 @@ def test_integers_beyond_int64_are_refused_in_either_order_of_bytes(way: str) ->
         call(np.array([2**63 - 1, 1], f"{order}u8"))
         with pytest.raises(ra.RedalgError, match="int64, and it holds 18446744073709551615"):
             call(np.array([2**64 - 1, 1], f"{order}u8"))
+
+
+@pytest.mark.parametrize("domain", ["integer", "bool", "", "complex"])
+def test_empty_lists_are_of_any_declared_kind(domain: str) -> None:
+    """They hold no floats, though NumPy takes them for such; an array says what it is of."""
+    reduction = "any" if domain == "bool" else "sum"
+    form = ra.derive_incremental(ra.parse(f"tensors k[j] {domain}; return y = {reduction}[j](k[j])"))
+    piece = [True] if domain == "bool" else [3]
+    acc, groups = form.accumulator(), form.grouped()
+    for chunk in ([], piece, (), piece, []):
+        acc.update(k=chunk)
+        groups.update(by=[0] * len(chunk), k=chunk)
+    wanted = ra.reference(form.spec, k=[*piece, *piece])
+    assert acc.result() == groups.result()[1] == wanted and acc.result().dtype == wanted.dtype
+    nothing = {way(k=[]).item() for way in (form.compile("numpy"), lambda k: ra.reference(form.spec, k=k))}
+    assert nothing == {0}
+    if domain in ("integer", "bool"):
+        with pytest.raises(ra.RedalgError, match="float64"):
+            ra.reference(form.spec, k=np.zeros(0))
