@@ -21,6 +21,7 @@ from redalg.engine.near_one import NearOne
 from redalg.engine.poles import guarded, poisoned
 from redalg.engine.rules.cascade import Blocked, Cascade
 from redalg.engine.slots import SlotBackend
+from redalg.engine.undefined import undefined
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.graph.plan import (
@@ -112,13 +113,14 @@ def emitted(read: Read, around: Around) -> None:
 
 def poisonous(read: Read, around: Around) -> None:
     """NaN in, NaN out, also where an input has cancelled altogether."""
-    assert read.final is not None
+    assert read.final is not None and read.emit is not None
     needs = _Needs(read.anchors, read.built)
     for place, node in enumerate(read.written):
         value = read.values[place]
         needed = needs.of([value])
         held = [s for s in read.built if s.name in needed]
-        read.values[place] = poisoned(node, value, held, read.final)
+        value = poisoned(node, value, held, read.final)
+        read.values[place] = undefined(node, value, held, read.final, read.emit)
 
 
 def pruned(read: Read, around: Around) -> None:

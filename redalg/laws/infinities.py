@@ -166,14 +166,13 @@ def _away_from_poles(
 
 
 def _poles(node: Node, axis: tuple[str, ...], held: set[Node], unread: bool) -> Iterator[tuple[Node, Node]]:
-    """What stage values that are held have to satisfy where something has a value for some alone, and these."""
+    """What stage values that are held, and functions of parameters, have to satisfy where something has a value for
+    some alone, and these."""
 
     def asked(n: Node) -> bool:
         return _can_be_asked(n, axis, held)
 
-    for condition, u in _where_read(node, unread, asked):
-        if asked(u) and any(s.attr.axes == axis for s in _reductions(u)):
-            yield condition, u
+    yield from (pair for pair in _where_read(node, unread, asked) if asked(pair[1]))
 
 
 def _can_be_asked(n: Node, axis: tuple[str, ...], held: set[Node]) -> bool:
