@@ -47,10 +47,12 @@ from redalg.laws.infinities import (
     WORK,
     Definitions,
     Level,
+    Unseen,
     assuming,
     everything,
     hides_stages,
     unchecked,
+    unseen,
 )
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import proves
@@ -145,8 +147,11 @@ def _guarded(spec: Spec, planned: Planned) -> Form:
         with allowance(INFINITIES, WORK, INFINITE, "the form on streams with infinities", kept=again):
             return _at_infinities(Compared(whole), plan, planned)
     except Exhausted as budget:  # unchecked, so no element may be infinite
-        guarded = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
-        return Form(spec, assuming(guarded, unchecked(str(budget))))
+        unknown = unchecked(str(budget))
+    except Unseen as refusal:
+        unknown = unseen(str(refusal))
+    guarded = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
+    return Form(spec, assuming(guarded, unknown))
 
 
 def _away_from_zero(spec: Spec, planned: Planned) -> Planned:

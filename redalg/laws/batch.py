@@ -24,11 +24,14 @@ def free_axis(spec: Spec, plan: Plan) -> str:
 
 
 def spec_over(spec: Spec, axis: str) -> Spec:
-    """The spec with `axis` as the last one of every tensor, evaluated as it stands."""
+    """The spec with `axis` as the last one of every tensor, evaluated as it stands.
+
+    What is read in windows is read as the windows themselves, of any length: the same laws hold for them.
+    """
     read = _reader(axis, ())
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: (*spec.output_axes[n], axis) for n, node in outputs.items() if axis in node.axes}
-    tensors = [_longer(d, axis) for d in spec.tensors]
+    tensors = [_longer(_plain(d), axis) for d in spec.tensors]
     return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
 
 
@@ -69,6 +72,11 @@ def _longer(decl: Decl, axis: str, place: int | None = None) -> Decl:
     return Decl(decl.name, tuple(axes), decl.domain, decl.array, tuple(dimensions))
 
 
+def _plain(decl: Decl) -> Decl:
+    """The tensor that a reading of an array is, windows with a dimension for each axis: it has data of its own."""
+    return replace(decl, array="", dimensions=())
+
+
 def _reader(axis: str, dependent: Collection[str], lists: Collection[str] = ()) -> Read:
     """`dependent`: names of what depends on a tensor; `lists`: parts of which the last axis stays that of a list."""
     done: dict[Node, Node] = {}
@@ -76,7 +84,9 @@ def _reader(axis: str, dependent: Collection[str], lists: Collection[str] = ()) 
     def read(root: Node) -> Node:
         for node in walk(root, done=done):
             if node.op == "tensor" or node.op == "state" and _owner(node) in dependent:
-                done[node] = Node(node.op, (), _longer(node.attr, axis, -1 if node.attr.name in lists else None))
+                done[node] = Node(
+                    node.op, (), _longer(_plain(node.attr), axis, -1 if node.attr.name in lists else None)
+                )
             else:
                 args = tuple(done[a] for a in node.args)
                 done[node] = node if args == node.args else Node(node.op, args, node.attr)  # evaluated as it stands

@@ -322,6 +322,15 @@ def unchecked(budget: str) -> tuple[str, str]:
     return FINITE[0], f"every element is finite; else NaN: to look at the form at infinities takes more than {budget}"
 
 
+def unseen(refusal: str) -> tuple[str, str]:
+    """What a form assumes that could be run on no stream with infinities."""
+    return FINITE[0], f"every element is finite; else NaN: every stream with infinities was refused ({refusal})"
+
+
+class Unseen(Exception):
+    """Every stream with infinities was refused, and why: nothing is known of the form there."""
+
+
 def assuming(plan: Plan, assumption: tuple[str, str]) -> Plan:
     """The plan under one more named assumption."""
     known = dict(plan.assumptions)
@@ -375,7 +384,10 @@ class Definitions:
             arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
             self.cases[key] = Cases(spec_over(spec, case), case, sizes[axis[0]], arrays)
         with np.errstate(all="ignore"):
-            return self.cases[key].compared(form)
+            found = self.cases[key].compared(form)
+        if found is None:
+            raise Unseen(str(self.cases[key].refusal))
+        return found
 
 
 class Cases:
@@ -386,6 +398,7 @@ class Cases:
 
     def __init__(self, spec: Spec, axis: str, length: int, arrays: Arrays) -> None:
         self.spec, self.axis, self.length, self.arrays = spec, axis, length, arrays
+        self.refusal: RedalgError | None = None  # why all of the cases could not be run together
         self.run: list[tuple[Plan, Plan, Divided]] = []  # a plan, the same over all cases, and where its passes ended
 
     @cached_property
@@ -402,8 +415,9 @@ class Cases:
         arrays = ({name: x[..., part] for name, x in self.arrays.items()} for part in parts)
         return [Cases(self.spec, self.axis, self.length, half) for half in arrays]
 
-    def compared(self, form: Form) -> dict[str, str]:
-        """What differs; integers beyond int64 are refused, there as in every call."""
+    def compared(self, form: Form) -> dict[str, str] | None:
+        """What differs; integers beyond int64 are refused, there as in every call. None: every case is, and nothing is
+        known of the form."""
         outputs, patterns = form.spec.outputs, "cast_commutes" in form.assumptions  # such forms differ by rounding
         found = dict[str, str]()
         try:
@@ -415,9 +429,10 @@ class Cases:
                 if list(found.values()).count("number") == len(outputs):
                     break  # there is no more to find
             return found
-        except RedalgError:
-            halves = [half.compared(form) for half in self.halves]
-            return {name: _worst(h.get(name, "") for h in halves) for half in halves for name in half}
+        except RedalgError as refusal:
+            self.refusal = refusal
+        halves = [h for half in self.halves if (h := half.compared(form)) is not None]
+        return {name: _worst(h.get(name, "") for h in halves) for half in halves for name in half} if halves else None
 
     def _results(self, form: Form) -> Iterator[dict[str, Any]]:
         """Of the whole stream at once, and in pieces: what two accumulators merge to, where one pass suffices."""
