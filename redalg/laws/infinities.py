@@ -130,8 +130,20 @@ def _implied(condition: Node, asked: Callable[[Node], bool]) -> Node:
 def _where_read(node: Node, unread: bool, asked: Callable[[Node], bool]) -> dict[tuple[Node, Node], None]:
     """What arguments of nodes have to satisfy, and these; with `unread` also where nothing reads the nodes."""
     places = {} if unread else _selected(node, asked)
-    pairs = ((places.get(n, g.TRUE), c, n.args[0]) for n in g.walk(node) for c in conditions(n))
+    needed = ((places.get(n, g.TRUE), c, n.args[0]) for n in g.walk(node) for c in conditions(n))
+    pairs = (pair for at, c, u in needed for pair in _of_branches(at, c, u, asked))
     return dict.fromkeys((g.logical("or", g.negate(at), c), u) for at, c, u in pairs if not _says(at, c))
+
+
+def _of_branches(at: Node, c: Node, u: Node, asked: Callable[[Node], bool]) -> Iterator[tuple[Node, Node, Node]]:
+    """What is asked of an argument, where it is read; of a choice that cannot be asked, what is asked of its branches:
+    elements in one of them are asked beside a stage value in the other."""
+    yield at, c, u
+    if u.op == "where" and not asked(u):
+        for chosen, branch in zip((u.args[0], g.negate(u.args[0])), u.args[1:], strict=True):
+            place = g.logical("and", at, _implied(chosen, asked))
+            own = g.compare(c.op, *(branch if a is u else a for a in c.args))
+            yield from _of_branches(place, own, branch, asked) if own is not g.TRUE else ()
 
 
 def _says(place: Node, condition: Node) -> bool:
