@@ -208,6 +208,9 @@ class Expressions(Tokens):
             raise self.error(token.at, "the number", "it has too many digits", "write it in powers") from None
         if value == float("inf"):
             raise self.error(token.at, f"the number {token.text}", "it is beyond float64", "write oo for infinity")
+        if not value and any(int(c) for c in token.text.lower().partition("e")[0] if c.isdigit()):
+            why = "it is nearer to 0 than to any other float64"
+            raise self.error(token.at, f"the number {token.text}", why, "write a power, 10**-400, which is exact, or 0")
         imaginary = self.next.text == "i" and self.next.at == token.at + len(token.text) and self.take("i")
         return exact_number(value) * (sympy.I if imaginary else 1)
 

@@ -1,9 +1,12 @@
 """Text: the same spec as from Python, read back as printed, never evaluated, refused with the place."""
 
+from fractions import Fraction
+
 import pytest
 import sympy
 
 import redalg as ra
+from redalg.graph import node as g
 from tests.unit.test_expr import refused
 
 x, y = ra.tensors("x[i,j] y[j]")
@@ -133,6 +136,7 @@ def test_floats_print_as_decimals_and_thirds_as_quotients():
         ("return o = reduce[j:m](x[j])", "the monoid 'm'"),
         ("return o = 9**9**9 * x[j]", "the power 9**387420489"),
         ("return o = 1e999 * x[j]", "the number 1e999"),
+        ("return o = 1e-400 * x[j]", "the number 1e-400"),
         ("return o = x[j], o = 2", "the output 'o'"),
         ("return tensors = x[j]", "the output 'tensors'"),
         ("return o = 2*x[j], order = x[j]", "the output 'order'"),
@@ -149,6 +153,21 @@ def test_floats_print_as_decimals_and_thirds_as_quotients():
 def test_refusals_name_the_place(text, what):
     error = refused(lambda: ra.parse(text))
     assert error.what == what
+
+
+@pytest.mark.parametrize("mantissa", ["1", "2.5", "0.004", "0.0", "0", "10"])
+@pytest.mark.parametrize("zeros", [0, 310, 323, 324, 400])
+def test_a_decimal_is_0_only_where_its_digits_are(mantissa, zeros):
+    for number in (f"{mantissa}e-{zeros}", "0." + "0" * zeros + mantissa.replace(".", "")):
+        text = f"return o = {number} + x[j]"
+        if float(number):
+            constants = {n.attr for n in g.walk(ra.parse(text).outputs["o"]) if n.op == "const"}
+            assert Fraction(float(number)) in constants
+        elif float(mantissa):
+            error = refused(lambda text=text: ra.parse(text))
+            assert error.what == f"the number {number}" and "10**-400" in error.fix
+        else:
+            assert ra.parse(text) == ra.parse("return o = x[j]")
 
 
 def test_only_strings_are_parsed():
