@@ -44,7 +44,7 @@ def around(draft: Draft) -> Around:
 def handed_on(draft: Draft, number: int) -> None:
     """After the plan of a read: what it hands on, and what the read before it has to compute."""
     read, exports = draft.reads[number], draft.exports
-    exports.unanchored |= assumed(read.left_out, read.slots.apart if read.slots is not None else ())
+    exports.unanchored |= assumed(read.left_out, read.slots.apart if read.slots is not None else ()) | read.assumed
     if number < len(draft.reads) - 1:
         exports.done.update(read.nodes)
         names = [exports.wanted[n].attr.name for n in read.nodes]

@@ -48,6 +48,7 @@ class Read:
     anchors: list[Anchor] = field(default_factory=list)
     built: list[Slot] = field(default_factory=list)
     plan: PassPlan = field(default_factory=PassPlan)
+    assumed: dict[str, str] = field(default_factory=dict)  # of values where the definition is NaN inside of them
 
     def text(self) -> list[str]:
         lines = [f"reads for {', '.join(map(short, self.nodes))}"] if self.nodes else []

@@ -21,9 +21,9 @@ from redalg.engine.near_one import NearOne
 from redalg.engine.poles import guarded, poisoned
 from redalg.engine.rules.cascade import Blocked, Cascade
 from redalg.engine.slots import SlotBackend
-from redalg.engine.undefined import undefined
+from redalg.engine.undefined import Undefined
 from redalg.graph import node as g
-from redalg.graph.node import Node
+from redalg.graph.node import Node, is_position
 from redalg.graph.plan import (
     APART,
     COUNT,
@@ -36,6 +36,8 @@ from redalg.graph.plan import (
     ScaleAnchor,
     Slot,
 )
+from redalg.laws.check import is_exact
+from redalg.laws.infinities import EXACT, FINITE
 from redalg.text.nodes import short
 
 
@@ -120,7 +122,9 @@ def poisonous(read: Read, around: Around) -> None:
         needed = needs.of([value])
         held = [s for s in read.built if s.name in needed]
         value = poisoned(node, value, held, read.final)
-        read.values[place] = undefined(node, value, held, read.final, read.emit)
+        read.values[place], exact = Undefined(read.final, read.emit, held)(node, read.nodes[place], value)
+        if not exact:
+            read.assumed |= dict([EXACT if is_exact(node) and not is_position(node) else FINITE])
 
 
 def pruned(read: Read, around: Around) -> None:

@@ -17,10 +17,11 @@ from typing import NamedTuple
 from redalg.engine.emit import Emitter
 from redalg.engine.rules.cascade import ORDER_KINDS, Cascade
 from redalg.graph import node as g
-from redalg.graph.formats import INTEGERS
+from redalg.graph.domains import conditions
 from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import Node, is_position
 from redalg.graph.plan import COUNT, Slot
+from redalg.laws.check import is_exact
 
 Condition = frozenset[frozenset[Node]]  # one of these holds, each of them the conjunction of some nodes
 NEVER: Condition = frozenset()
@@ -41,24 +42,77 @@ class Sure(NamedTuple):
 NOTHING = Sure()
 
 
-def undefined(node: Node, value: Node, slots: Iterable[Slot], cascade: Cascade, emit: Emitter) -> Node:
-    """NaN where parameters alone make the definition NaN, or infinite, and do not make the form so; a position is then
-    the first, as that of a NaN is."""
-    if is_position(node):
-        wanted = _both(SOME, _Facts(cascade)(node.args[0]).nan) if node.attr.kind in ORDER_KINDS else NEVER
-        return g.where(_written(lost), g.ZERO, value) if (lost := _emitted(wanted, emit)) else value
-    definition, shown = _Facts(cascade)(node), _Facts(cascade, slots)
-    nan, infinite = _emitted(definition.nan, emit), _emitted(definition.infinite, emit)
-    if not nan and not infinite:
-        return value
-    form = shown(value)
-    read = [shown(x).nan for s in shown.slots.values() for x in s.lift]
-    lost = _either(_beyond(nan, form.nan.union(*read)), _beyond(infinite, form.infinite.union(form.nan, *read)))
-    return g.where(_written(lost), g.special("nan"), value) if lost else value
+class Undefined:
+    """The values of one read, mended by what the definition is at parameters at which they have cancelled."""
 
+    def __init__(self, cascade: Cascade, emit: Emitter, slots: Iterable[Slot]) -> None:
+        self.cascade, self.emit = cascade, emit
+        self.wanted, self.shown = _Facts(cascade), _Facts(cascade, slots)
+        self.read = [self.shown(x).nan for s in self.shown.slots.values() for x in s.lift]
 
-def _emitted(condition: Condition, emit: Emitter) -> Condition:
-    return frozenset(frozenset(map(emit, conjunction)) for conjunction in condition)
+    def __call__(self, node: Node, resolved: Node, value: Node) -> tuple[Node, bool]:
+        """The value with what a NaN makes of it: NaN; of a position the first, of a comparison that it does not hold.
+        And whether it is all: inside of stages, what a NaN makes of these is not told, and the value is NaN there.
+
+        `resolved`: the definition over stages that derive.
+        """
+        value, hidden = self._compared(resolved, value)
+        if is_position(node):
+            value = g.where(_written(self._first(node)), g.ZERO, value)
+            return g.where(_written(hidden), g.special("nan"), value), not hidden
+        if is_exact(node):
+            return value, not hidden  # which has no NaN
+        wanted = self.wanted(node)
+        nan, infinite = self._emitted(wanted.nan), self._emitted(wanted.infinite)
+        form = self.shown(value) if nan or infinite else NOTHING
+        lost = _beyond(infinite, form.infinite.union(form.nan, *self.read))
+        lost = _either(lost, _beyond(nan, form.nan.union(*self.read)), hidden)
+        return g.where(_written(lost), g.special("nan"), value), not hidden
+
+    def _compared(self, node: Node, value: Node) -> tuple[Node, Condition]:
+        """Comparisons that do not hold where a side is NaN, and where those and positions inside of stages, and what is
+        calculated from positions, may not be the definition's."""
+        below = {n for s in g.walk(node) if self.cascade.scope.is_stage(s) for n in g.walk(*s.args)}
+        mended, hidden, there = dict[Node, Node](), list[Condition](), set(g.walk(value))
+        for n in g.walk(node):
+            if is_position(n) and n is not node:
+                hidden.append(self._first(n))
+            elif n.op in g.COMPARISONS and (lost := self._lost(n)):
+                form = n if n in below or not self.wanted.has_values(n) else self.emit(n)
+                if form is not n and form in there:
+                    holds = g.logical("and", form, g.negate(_written(lost)))
+                    mended[form] = g.logical("or", form, _written(lost)) if n.op == "ne" else holds
+                else:
+                    hidden.append(lost)
+        free = (frozenset(self._along_result(c, node.axes) for c in lost) for lost in hidden)
+        return g.substitute(value, mended, raw=True) if mended else value, _either(*free)
+
+    def _along_result(self, conjunction: frozenset[Node], axes: frozenset[str]) -> frozenset[Node]:
+        """Somewhere along what a result has not."""
+        whole = g.logical("and", *conjunction)
+        inner = sorted(whole.axes - axes)
+        return frozenset({g.reduction("any", inner, whole)}) if inner else conjunction
+
+    def _first(self, position: Node) -> Condition:
+        """Where the position is that of a NaN, and elements do not say so."""
+        if position.attr.kind not in ORDER_KINDS or not self.cascade.scope.is_stage(position):
+            return NEVER
+        return _beyond(self._emitted(_both(SOME, self.wanted(position.args[0]).nan)), frozenset().union(*self.read))
+
+    def _lost(self, comparison: Node) -> Condition:
+        """Where a side is NaN in the definition alone."""
+        wanted = self._emitted(_either(*(self.wanted(a).nan for a in comparison.args)))
+        if not wanted:
+            return NEVER
+        fixed = list(g.outermost(self._has_value, *comparison.args))
+        sides = g.substitute_all(comparison.args, {u: self.emit(u) for u in fixed}, raw=True)
+        return _beyond(wanted, frozenset().union(*(self.shown(sides[a]).nan for a in comparison.args), *self.read))
+
+    def _has_value(self, n: Node) -> bool:
+        return self.cascade.scope.uses(n) and not n.is_boolean and self.wanted.can_be_asked(n)
+
+    def _emitted(self, condition: Condition) -> Condition:
+        return frozenset(frozenset(map(self.emit, conjunction)) for conjunction in condition)
 
 
 def _beyond(wanted: Condition, there: Condition) -> Condition:
@@ -73,7 +127,9 @@ def _either(*conditions: Condition) -> Condition:
 
 
 def _both(a: Condition, b: Condition) -> Condition:
-    return _either(frozenset(x | y for x in a for y in b)) if len(a) * len(b) <= MOST else NEVER
+    if len(a) * len(b) > MOST:
+        return NEVER
+    return _either(frozenset(filter(_is_possible, (x | y for x in a for y in b))))
 
 
 def _all(conditions: Iterable[Condition]) -> Condition:
@@ -117,10 +173,13 @@ class _Facts:
         scope = self.scope
         return not scope.varies(n) and not scope.uses(n) and not scope.is_known(n)
 
-    def _can_be_asked(self, condition: Node) -> bool:
+    def can_be_asked(self, condition: Node) -> bool:
         """Whether it is the same for all elements, and its stages have values."""
-        stages = (s for s in g.walk(condition) if self.scope.is_stage(s))
-        return not self.scope.varies(condition) and all(self.value(s).blocked is None for s in stages)
+        return not self.scope.varies(condition) and self.has_values(condition)
+
+    def has_values(self, n: Node) -> bool:
+        """Whether its stages have values."""
+        return all(self.value(s).blocked is None for s in g.walk(n) if self.scope.is_stage(s))
 
     def _const(self, n: Node) -> Sure:
         return NOTHING if n.attr else Sure(zero=ALWAYS)
@@ -160,17 +219,19 @@ class _Facts:
         nan = found.nan
         if exponent.attr.denominator != 1 and self._is_parameter(base):
             nan = _either(nan, _differs(g.power(base, g.HALF)))
+            found = found._replace(zero=found.zero if exponent.attr < 0 else _holds(g.compare("eq", n, g.ZERO)))
         ends = (found.infinite, found.zero) if exponent.attr < 0 else (found.zero, found.infinite)
         return Sure(*ends, nan)
 
     def _where(self, n: Node) -> Sure:
         """A condition that is the same for all elements says which branch it is; of others, what both have is sure."""
-        condition, *branches = n.args
-        chosen = [condition, g.negate(condition)]
-        if self._can_be_asked(condition):
-            asked = list(zip(map(_holds, chosen), (self.done[b] for b in branches), strict=True))
-            return Sure(*(_either(*(_both(c, f[k]) for c, f in asked)) for k in range(len(Sure._fields))))
-        then, other = (self.done[b] for b in branches)
+        condition = n.args[0]
+        then, other = (self.done[b] for b in n.args[1:])
+        if self.can_be_asked(condition):
+            yes, no = _holds(condition), _holds(g.negate(condition))
+            return Sure(
+                *(_either(_both(yes, _anywhere(a)), _both(no, _anywhere(b))) for a, b in zip(then, other, strict=True))
+            )
         return Sure(*(_both(a, b) for a, b in zip(then, other, strict=True)))
 
     def _reduce(self, n: Node) -> Sure:
@@ -201,7 +262,26 @@ def _computed(n: Node) -> Sure:
 
 
 def _passes_nan(n: Node) -> bool:
-    return n.op in FUNCTIONS or n.op in ("maximum", "minimum") or n.op == "cast" and n.attr not in INTEGERS
+    return n.op in FUNCTIONS or n.op in ("maximum", "minimum", "cast")
+
+
+def _anywhere(condition: Condition) -> Condition:
+    """The same by comparisons that have a value everywhere: no function is asked where nothing reads it."""
+    found = (_all(_defined(atom) for atom in conjunction) for conjunction in condition)
+    return _either(*found)
+
+
+def _defined(atom: Node) -> Condition:
+    """Of a function that is NaN: that its argument is beyond an end of its domain."""
+    u = atom.args[0] if atom.op == "ne" and atom.args[0] is atom.args[1] else atom
+    outside = [c.args for c in conditions(u) if c.op in ("lt", "le")]
+    return _either(*(_holds(g.compare("lt", b, a)) for a, b in outside)) if outside else _holds(atom)
+
+
+def _is_possible(conjunction: frozenset[Node]) -> bool:
+    """Not where one number is less than another, and equal to it or greater."""
+    pairs = [c.args for c in conjunction if c.op == "lt"]
+    return not any(g.compare(op, b, a) in conjunction for a, b in pairs for op in ("lt", "eq"))
 
 
 def _along(kind: str, axes: tuple[str, ...], condition: Condition) -> Condition:
