@@ -73,17 +73,15 @@ class Undefined:
         """Comparisons that do not hold where a side is NaN, and where those and positions inside of stages, and what is
         calculated from positions, may not be the definition's."""
         below = {n for s in g.walk(node) if self.cascade.scope.is_stage(s) for n in g.walk(*s.args)}
-        mended, hidden, there = dict[Node, Node](), list[Condition](), set(g.walk(value))
+        mended, there = dict[Node, Node](), set(g.walk(value))
+        hidden = [self._first(n) for n in g.walk(node) if is_position(n) and n is not node]
         for n in g.walk(node):
-            if is_position(n) and n is not node:
-                hidden.append(self._first(n))
-            elif n.op in g.COMPARISONS and (lost := self._lost(n)):
-                form = n if n in below or not self.wanted.has_values(n) else self.emit(n)
-                if form is not n and form in there:
-                    holds = g.logical("and", form, g.negate(_written(lost)))
-                    mended[form] = g.logical("or", form, _written(lost)) if n.op == "ne" else holds
-                else:
-                    hidden.append(lost)
+            lost = self._lost(n) if n.op in g.COMPARISONS else NEVER
+            form = self.emit(n) if lost and n not in below and self.wanted.has_values(n) else n
+            if form is not n and form in there:
+                mended[form] = _failing(form, n.op, _written(lost))
+            else:
+                hidden.append(lost)
         free = (frozenset(self._along_result(c, node.axes) for c in lost) for lost in hidden)
         return g.substitute(value, mended, raw=True) if mended else value, _either(*free)
 
@@ -113,6 +111,11 @@ class Undefined:
 
     def _emitted(self, condition: Condition) -> Condition:
         return frozenset(frozenset(map(self.emit, conjunction)) for conjunction in condition)
+
+
+def _failing(comparison: Node, op: str, nan: Node) -> Node:
+    """A comparison one side of which is also NaN where a condition holds."""
+    return g.logical("or", comparison, nan) if op == "ne" else g.logical("and", comparison, g.negate(nan))
 
 
 def _beyond(wanted: Condition, there: Condition) -> Condition:
