@@ -126,7 +126,7 @@ def _beyond(wanted: Condition, there: Condition) -> Condition:
 def _either(*conditions: Condition) -> Condition:
     """One of them holds; what another one follows from stands for both."""
     found = frozenset[frozenset[Node]]().union(*conditions)
-    return frozenset(c for c in found if not any(other < c for other in found))
+    return frozenset(c for c in found if not any(other < c for other in found)) if len(found) <= MOST else found
 
 
 def _both(a: Condition, b: Condition) -> Condition:
@@ -288,9 +288,15 @@ def _is_possible(conjunction: frozenset[Node]) -> bool:
 
 
 def _along(kind: str, axes: tuple[str, ...], condition: Condition) -> Condition:
+    """Everywhere, or somewhere, along axes; of those that the condition has not, that they are not empty."""
+    if not condition:
+        return NEVER
     whole = _written(condition)
-    inner = tuple(a for a in axes if a in whole.axes)
-    return _holds(g.reduction(kind, inner, whole)) if inner and condition else NEVER
+    inner, others = (tuple(a for a in axes if (a in whole.axes) == there) for there in (True, False))
+    places = _holds(g.reduction(kind, inner, whole)) if inner else condition
+    return (
+        places if kind == "all" else _both(places, _all(_holds(g.compare("ne", g.size((a,)), g.ZERO)) for a in others))
+    )
 
 
 _RULES: dict[str, Callable[[_Facts, Node], Sure]] = {

@@ -82,6 +82,27 @@ def test_a_parameter_without_an_axis_and_sums_over_its_axis() -> None:
             np.testing.assert_allclose(whole.compile("numpy")(x=x, q=np.array([value, 2.0])), wanted[1])
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sum[j](sum[d](q*z[j,d]))/q",
+        "sum[j](sum[d](q*z[j,d])**2)/q**2",
+        "sum[j](sum[d](v[d]*q*z[j,d]))/q",
+        "sum[j](max[d](z[j,d])*q)/q",
+    ],
+)
+def test_sums_along_an_axis_of_their_own_may_be_empty(body: str) -> None:
+    form = ra.derive_incremental(ra.parse(f"return y = {body}"), axis="j")
+    for n, m in ((3, 2), (0, 2), (3, 0), (0, 0)):
+        for q in PARAMETERS:
+            arrays = {"q": q, "z": np.arange(1.0, 1 + n * m).reshape(n, m), "v": np.arange(1.0, 1 + m)}
+            arrays = {d.name: arrays[d.name] for d in form.spec.tensors}
+            np.testing.assert_allclose(
+                form.compile("numpy")(**arrays), ra.reference(form.spec, **arrays), err_msg=f"{q}"
+            )
+
+
 @pytest.mark.parametrize("factor", FACTORS)
 def test_the_guard_is_proved(factor: str) -> None:
     form = ra.derive_incremental(ra.parse(text(SHAPES[0], factor)), axis="j")
