@@ -63,7 +63,7 @@ def test_rows_that_are_reduced(name: str, want: tuple[int, int, int], monkeypatc
     from redalg.kernels import pipeline
 
     sizes = {"m": 9001, "k": 136, "l": 500 if want[1] * want[2] > 500 else 400}
-    if name in ("layer", "statistics") and want[1] > 128:
+    if name in ("layer", "statistics", "loss") and want[1] > 128:
         pytest.skip("elements read more of columns than registers hold")
     taken = rows.forced(monkeypatch, want)
     folded = pipeline._rows_folded
