@@ -300,8 +300,7 @@ def _whole(call: Call, dump: Dump = QUIET) -> Planned:
     program = _written(call, program_of(form, call.dtypes, TILE_PROGRAM, dump))
     found = _on_tensor_cores(call, program, draft.sizes, dump)
     if isinstance(found, Planned):
-        others = _folded_rows(call, program, draft) if schedule is None and not program.columns else None
-        return _laid(call, found) if others is None or others.choice.seconds >= found.choice.seconds else others
+        return _or_folded(call, program, draft, _laid(call, found))
     objection, product = found
     expected = _contracts(program, product)
     others = _of_one_row(call, draft, dump) or _in_parts(call, program, draft, dump, str(objection) if expected else "")
@@ -352,12 +351,13 @@ def _in_parts(call: Call, program: Program, draft: RowsDraft, dump: Dump, object
     return replace(found, choice=replace(found.choice, reasons=(*found.choice.reasons, *said)))
 
 
-def _folded_rows(call: Call, program: Program, draft: RowsDraft) -> Planned | None:
-    """Rows of a product that are reduced, in parts: a kernel that has their elements once, block after block, has few
-    blocks where there are few rows, and cannot keep the elements."""
-    if call.deterministic:
-        return None
-    return partitioned.parted(call, program, draft.sizes, _whole, _rows_folded)
+def _or_folded(call: Call, program: Program, draft: RowsDraft, found: Planned) -> Planned:
+    """What was found, or rows of a product that are reduced in parts, where these are predicted to be faster: a kernel
+    that has their elements once, block after block, has few blocks where there are few rows."""
+    if call.deterministic or call.schedule is not None or program.columns:
+        return found
+    others = partitioned.parted(call, program, draft.sizes, _whole, _rows_folded)
+    return found if others is None or others.choice.seconds >= found.choice.seconds else others
 
 
 def _rows_folded(call: Call, rows: Form, tensor: str, results: tuple[Result, ...]) -> Planned:

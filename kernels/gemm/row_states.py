@@ -99,6 +99,7 @@ def require_folds(program: Program, column: str) -> None:
         (len(program.passes) != 1, "its rows take several passes"),
         (bool(program.columns or program.places or program.inner), "states of its rows are arrays, or elements fold"),
         (program.real != "float32", "it accumulates in float64"),
+        (any(map(_is_masked, program.results)), "a result says what it is of no element, or is added over rows"),
     ):
         if refused:
             raise Outside(why)
@@ -106,13 +107,20 @@ def require_folds(program: Program, column: str) -> None:
     if walked.exports or any(p.kind != "f" or p.top is not None for p in walked.parts):
         raise Outside("the state of its rows is not of single numbers")
     for step in (*walked.lift, *walked.combine):
-        for op in _operators(step):
-            if not isinstance(op, NUMBER) or isinstance(op, NumberExtremum):
-                raise Outside(f"its rows are folded by {op.kind}")
-        if isinstance(step, Loop) and step.part:
-            raise Outside("its rows are sampled")
-    if any(r.masked is not None or r.summed for r in program.results):
-        raise Outside("a result says what it is where no element is valid, or is added over rows")
+        _require_numbers(step)
+
+
+def _is_masked(result: Result) -> bool:
+    return result.masked is not None or result.summed
+
+
+def _require_numbers(step: Step) -> None:
+    """Raises: Outside where a step is not of all elements, or joins more than numbers."""
+    for op in _operators(step):
+        if not isinstance(op, NUMBER) or isinstance(op, NumberExtremum):
+            raise Outside(f"its rows are folded by {op.kind}")
+    if isinstance(step, Loop) and step.part:
+        raise Outside("its rows are sampled")
 
 
 def _operators(step: Step) -> Iterator[FoldOperator]:
