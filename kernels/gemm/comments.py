@@ -46,7 +46,7 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
         what = f"states of {plan.rows} rows, {16 * plan.quads} bytes each, of {plan.meeting} blocks; tiles in turns"
         yield str(Buffer("partial", plan.barriers + 256 + plan.staging, 2, plan.state_bytes, what))
     if plan.vectors:
-        names = ", ".join(operand_name(leaf.attr.name) for leaf in made.vectors)
+        names = ", ".join(operand_name(leaf.attr.name) for leaf in made.held.vectors)
         what = f"{names} of the tile's {plan.columns} columns in float32, once for each consumer warpgroup"
         yield str(Buffer("vectors", plan.vectors_at, plan.consumers, plan.vector_bytes // plan.consumers, what))
     yield from _barriers(plan)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, is_inverse, walk
-from redalg.kernels.gemm.match import SUMS, TYPES, sums_of
+from redalg.kernels.gemm.held import Bringing, reads_columns
+from redalg.kernels.gemm.match import SUMS, sums_of
 from redalg.kernels.gemm.row_folds import HALVES, RowFolds
 from redalg.kernels.gemm.tiles import PITCH
-from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import STORAGE, Operand, Result
+from redalg.kernels.ir.program import STORAGE, Result
 from redalg.kernels.rows.kernel import DISCRETE
 from redalg.kernels.tile.scalars import TileScalars
 from redalg.kernels.tile.stores import ROW, matrices, words
-from redalg.source.names import axis_name, local, operand_name
+from redalg.source.names import axis_name, local
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.kernel import GemmKernel
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 LIGHT = 12  # nodes of an epilogue whose loops are unrolled
 UNROLLED = 16  # registers of a row in one loop
 AHEAD = 4  # pairs of a row whose values are computed before any is stored, where they are read from memory
-BARRIER = 8  # of warpgroup 0; prologues have those before
 CELLS_OF = {"f": "np.float32", "i": "np.int64", "b": "np.bool_"}
 QUICK = {name: f"fast_{name}" for name in ("exp", "log", "tanh", "sigmoid", "erfc")}  # where all results are of 16 bits
 
@@ -56,18 +55,31 @@ class Epilogue:
         self.kernel, self.out, self.made, self.plan = kernel, kernel.out, kernel.made, kernel.plan
         self.access, self.counter = kernel.access, count(1)
         self.sums, self.half, self.row = "S", 0, 0
-        self.tall = kernel.plan.tall
-        self.parallel = {sums_of(k): name for k, name in enumerate(kernel.sums)}
         states = self.made.states
         names = quick_names if states is None else quick_of_rows
-        self.vectors = {leaf: number for number, leaf in enumerate(self.made.vectors)}
-        held = {*self.vectors, *([] if self.made.residual is None else [self.made.residual])}
-        self.quick = names(self.made.program.results, self.made.column, held)
+        self.quick = names(self.made.program.results, self.made.column, self.made.held.nodes)
         self.folds = RowFolds(self, states) if states is not None else None
-        results = self.made.program.results
-        self.nodes = tuple(r.node for r in results) if states is None else states.elements()
-        self.wide = [r for r in results if self.made.column in r.axes]
-        self.of_rows = [r for r in results if self.made.column not in r.axes]
+        self.bringing = Bringing(self)
+
+    @property
+    def tall(self) -> int:
+        return self.plan.tall
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What is computed of elements, and of rows."""
+        states = self.made.states
+        return tuple(r.node for r in self.made.program.results) if states is None else states.elements()
+
+    @property
+    def wide(self) -> list[Result]:
+        """Results along columns."""
+        return [r for r in self.made.program.results if self.made.column in r.axes]
+
+    @property
+    def of_rows(self) -> list[Result]:
+        """Results that a row has one of."""
+        return [r for r in self.made.program.results if self.made.column not in r.axes]
 
     def write(self, tiles: list[str]) -> None:
         """Results of tiles that lie below each other: 64 rows of each warpgroup, or 16 of a warp, in one array."""
@@ -95,7 +107,7 @@ class Epilogue:
             scope.hoist([r.node for r in self.of_rows], ())
             self._flush(scope)
             self.out(f"own = own_first + (lane >> 2) + {8 * half}")
-            self._indices("own", False)
+            self.indices("own", False)
             one = "(lane & 3) == 0" + " and rank == 0" * (self.plan.meeting > 1)
             with self.out.block(f"if {one} and own < {self.kernel.all_rows()}:"):
                 for result in self.of_rows:
@@ -107,7 +119,7 @@ class Epilogue:
     def at(self, half: int) -> None:
         """The thread's row of lane/4, or that 8 below: what is read along rows is of it."""
         self.row = half
-        self._indices(f"own_first + (lane >> 2) + {8 * half}", True)
+        self.indices(f"own_first + (lane >> 2) + {8 * half}", True)
 
     def register(self, half: int, there: bool) -> None:
         """Register `s` of the thread's row, of its number `k` there; where that is, if something reads it. `there`:
@@ -139,64 +151,21 @@ class Epilogue:
         if node.op == "size":
             return self.access.size(node.attr)
         if node.op == "index":
-            return self._index(node.attr)
+            return self.index(node.attr)
         if node.op == "state":
             return self._state(node.attr.name)
-        if node in self.vectors:
-            first = 4 * self.plan.columns * self.vectors[node]
-            return f"shared_load_f32(own_vectors + {first} + 32 * (s >> 2) + 4 * (s & 1))"
-        if node is self.made.residual:
-            place = f"own_staged + {8 * self.plan.pitch * self.row} + 16 * (s >> 2) + 2 * (s & 1)"
-            return f"shared_load_{self.access.operands[node.attr.name].dtype}({place})"
-        return self.access.leaf(node, self._index)
-
-    def bring(self) -> None:
-        """What is read along columns to shared memory, by each warpgroup for itself, before it waits for chunks."""
-        out, p, column = self.out, self.plan, axis_name(self.made.column)
-        if self.made.residual is not None:
-            self._bring_rows(self.made.residual)
-        if not self.vectors:
-            return
-        barrier = f"named_barrier_sync({BARRIER} + warpgroup, 128)"
-        names = ", ".join(operand_name(leaf.attr.name) for leaf in self.vectors)
-        out.comment(f"{names} of the tile's columns to shared memory, while chunks are on their way.")
-        out(barrier, f"vectors = left_tile + {p.vectors_at} + {4 * p.columns * p.vectors} * warpgroup")
-        out("own_vectors = vectors + 8 * (lane & 3)")
-        for first in range(0, p.columns, 128):
-            out(f"across = {first} + (t & 127)")
-            with out.block(f"if across < {p.columns}:" if first + 128 > p.columns else None):
-                out(f"clamped_{column} = min(column_first + across, {self.access.size(self.made.column)} - 1)")
-                for leaf, number in self.vectors.items():
-                    place = f"vectors + 4 * across + {4 * p.columns * number}"
-                    out(f"shared_store_f32({place}, {self.access.leaf(leaf, self._index)})")
-        out(barrier)
-
-    def _bring_rows(self, leaf: Node) -> None:
-        """Rows of a tensor to where those of the result are staged: every warp asks for its 16, and waits for them when
-        it has its sums."""
-        out, p, column = self.out, self.plan, axis_name(self.made.column)
-        across = p.own_columns // 8
-        out.comment(f"{operand_name(leaf.attr.name)} of the warp's rows to where its results are staged.")
-        out("tma_store_wait()", "syncwarp()", f"own_first = {self.kernel.own_first(0)}")
-        out(f"staged = {self.kernel.staging()} * {16 * p.pitch}")
-        out(f"own_staged = staged + {p.pitch} * (lane >> 2) + 4 * (lane & 3)")
-        with out.block(f"for k in range({across // 2}):"):
-            out("chunk = 32 * k + lane", f"line = chunk // {across}", f"place = chunk - {across} * line")
-            size = self.access.size(self.made.column)
-            out(f"clamped_{column} = min(column_first + 8 * place, {size} - 8)  # beyond the end: what nobody reads")
-            self._indices("own_first + line", True)
-            where = self.access.leaf(leaf, self._index)
-            index = where[where.index("(") + 1 : -1].split(", ", 1)[1]
-            fetch, name = self.access.operands[leaf.attr.name].dtype, self.access.array_names[leaf.attr.name]
-            out(f"fetch_{fetch}x8({name}, {index}, staged + {p.pitch} * line + 16 * place)")
+        if node in self.made.held.nodes:
+            return self.bringing.text(node)
+        return self.access.leaf(node, self.index)
 
     def _state(self, name: str) -> str:
         """A sum, or the state of a row of the tile."""
-        if name == SUMS or name in self.parallel:
-            return f"{self.sums if name == SUMS else self.parallel[name]}[s]"
+        parallel = {sums_of(k): sums for k, sums in enumerate(self.kernel.sums)}
+        if name in parallel:
+            return f"{self.sums if name == SUMS else parallel[name]}[s]"
         return f"i64({self.access.size(self.made.column)})" if name == "n" else f"{local(name)}_{self.row}"
 
-    def _index(self, axis: str) -> str:
+    def index(self, axis: str) -> str:
         return f"{'i' if axis in self.made.batch else 'clamped'}_{axis_name(axis)}"
 
     def _scope(self) -> TileScalars:
@@ -207,7 +176,7 @@ class Epilogue:
         self.out(*scope.lines)
         scope.lines = []
 
-    def _indices(self, row: str, near: bool) -> None:
+    def indices(self, row: str, near: bool) -> None:
         """The indices of a row: of one that is there, if `near`."""
         out, rows = self.out, self.made.rows
         name = "clamped" if near else "i"
@@ -230,8 +199,7 @@ class Epilogue:
         return value
 
     def _by_column(self) -> bool:
-        residual = () if self.made.residual is None else (self.made.residual,)
-        return reads_columns(self.nodes, self.made.column, {*self.vectors, *residual})
+        return reads_columns(self.nodes, self.made.column, self.made.held.nodes)
 
     def _hoisted(self, nodes: Sequence[Node]) -> TileScalars:
         scope = self._scope()
@@ -268,9 +236,7 @@ class Epilogue:
         out, p = self.out, self.plan
         if node.op == "state":
             return
-        if self.made.residual is not None:
-            out.comment(f"{operand_name(self.made.residual.attr.name)} has come, by copies of all lanes.")
-            out("cp_async_wait_all()", "syncwarp()")
+        self.bringing.wait()
         for half in HALVES:
             self.at(half)
             scope = self._hoisted([node])
@@ -316,7 +282,7 @@ class Epilogue:
                 place = f"i_{axis_name(column)}"
                 there = f"own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}"
                 with out.block(f"if {there}{f' and (lane & 7) < {width // 8}' * (width < 64)}:"):
-                    self._indices("own", False)
+                    self.indices("own", False)
                     where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
                     out(f"copy_vector({name}, {where}, staged + {PITCH} * across + 16 * (lane & 7))")
 
@@ -325,7 +291,7 @@ class Epilogue:
         out, p, made = self.out, self.plan, self.made
         name, column = self.access.result_names[result.name], made.column
         self._place()
-        if made.residual is None:
+        if made.held.residual is None:
             out.comment("The rows of the tile before have left shared memory.")
             out("tma_store_wait()")
         out("syncwarp()")
@@ -333,7 +299,7 @@ class Epilogue:
         size = self.access.size(column)
         out("fence_proxy_async()", "syncwarp()", "own = own_first + lane", f"i_{axis_name(column)} = column_first")
         with out.block(f"if lane < 16 and own < {self.kernel.all_rows()} and column_first < {size}:"):
-            self._indices("own", False)
+            self.indices("own", False)
             where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
             length = f"2 * min({p.own_columns}, {size} - column_first)"
             out(f"bulk_store({name}, {where}, staged + {p.pitch} * lane, {length})")
@@ -351,7 +317,7 @@ class Epilogue:
             self.at(half)
             scope = self._hoisted(nodes)
             out(f"own = own_first + (lane >> 2) + {8 * half}")
-            self._indices("own", False)
+            self.indices("own", False)
             if apart:
                 self._batches(scope, half)
                 continue
@@ -418,39 +384,6 @@ def _kind(result: Result) -> str:
     return "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"
 
 
-def reads_columns(nodes: Sequence[Node], column: str, vectors: Collection[Node] = ()) -> bool:
-    """Whether epilogues read more of a column than the sums, and `vectors` in shared memory: with wide tiles, that
-    takes more registers than are."""
-    return any(column in n.axes for n in walk(*nodes) if n.op in ("tensor", "index") and n not in vectors)
-
-
-def vectors_of(
-    nodes: Sequence[Node], rows: Collection[str], column: str, operands: Sequence[Operand]
-) -> tuple[Node, ...]:
-    """Tensors of the call that epilogues read along columns and not along rows, of floats that float32 holds."""
-    floats = {o.name for o in operands if "float" in o.dtype and o.dtype != "float64" and not o.number}
-    leaves = dict.fromkeys(n for n in walk(*nodes) if n.op == "tensor" and column in n.axes and n.attr.name in floats)
-    return tuple(n for n in leaves if n.axes.isdisjoint(rows))
-
-
-def residual_of(
-    nodes: Sequence[Node], result: Result, column: str, dtypes: Mapping[str, str], views: Mapping[str, View]
-) -> Node | None:
-    """A tensor of the call of 16 bits with the axes of a result, whose rows copies of 16 bytes can read: the first."""
-    for leaf in dict.fromkeys(n for n in walk(*nodes) if n.op == "tensor" and {*n.axes} == {*result.axes}):
-        name = leaf.attr.name
-        if dtypes.get(name) not in TYPES or name not in views or leaf.attr.dimensions:
-            continue
-        view = views[name]
-        steps = dict(zip(leaf.attr.axes, view.strides, strict=True))
-        lengths = dict(zip(leaf.attr.axes, view.shape, strict=True))
-        others = [step for axis, step in steps.items() if axis != column]
-        whole = steps[column] == 1 and lengths[column] % 8 == 0 and all(step % 8 == 0 for step in others)
-        if whole and view.align >= 16 and not view.array:
-            return leaf
-    return None
-
-
 def pairs(result: Result, column: str, length: int) -> int:
     """Elements of a result that may be written together, where its columns are `length` long."""
     if result.axes[-1] != column:
@@ -459,4 +392,4 @@ def pairs(result: Result, column: str, length: int) -> int:
     return most if length % most == 0 else 2 if length % 2 == 0 else 1
 
 
-__all__ = ["SUMS", "Epilogue", "pairs", "reads_columns", "residual_of", "vectors_of"]
+__all__ = ["SUMS", "Epilogue", "pairs"]

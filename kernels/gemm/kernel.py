@@ -23,9 +23,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from redalg.graph.node import Node
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
+from redalg.kernels.gemm.held import NOTHING, Held
 from redalg.kernels.gemm.match import sums_of
 from redalg.kernels.gemm.program import scheduled, sums_named
 from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
@@ -78,8 +78,7 @@ class Gemm:
     whose terms are added to the same sums; ``inside``: what prepares
     one of them in the same launch; ``late``: arrays that others write, and who does; ``counted``: results that are
     counted, for a product behind this one in the same launch; ``states``: what its rows are reduced to;
-    ``vectors``: tensors along columns that lie in shared memory while a tile is computed; ``residual``: one that lies
-    like the result."""
+    ``held``: tensors that the epilogue finds in shared memory."""
 
     program: Program
     batch: tuple[str, ...]
@@ -92,8 +91,7 @@ class Gemm:
     late: Mapping[str, Writer] = field(default_factory=dict)
     counted: tuple[str, ...] = ()
     states: RowStates | None = None
-    vectors: tuple[Node, ...] = ()
-    residual: Node | None = None
+    held: Held = NOTHING
 
     def with_rows(self, inside: Inside) -> Gemm:
         """With what prepares an operand in the same launch."""
@@ -513,7 +511,7 @@ class GemmKernel(TilePrinter, Warpgroups):
         out(*(["turn = 0"] if p.meeting > 1 else []))
         with self.in_turns(self.fix("tiles"), p.cluster):
             self._places()
-            self.epilogue.bring()
+            self.epilogue.bringing.bring()
             self.consume(body[len(waits) :])
         if p.bulk:
             out.comment("Shared memory has to outlive the copies of the last tile.")

@@ -14,7 +14,7 @@ from redalg.kernels.gemm.chain import Chained, ChainKernel
 from redalg.kernels.gemm.chain_plan import Chain, best, cluster
 from redalg.kernels.gemm.chain_plan import told as told_chain
 from redalg.kernels.gemm.check import check
-from redalg.kernels.gemm.epilogue import reads_columns, residual_of, vectors_of
+from redalg.kernels.gemm.held import NOTHING, Held, reads_columns, residual_of, vectors_of
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
@@ -516,8 +516,7 @@ def assembled(draft: GemmDraft) -> None:
             plan,
             maps,
             states=draft.states,
-            vectors=_vectors(draft) if plan.vectors else (),
-            residual=_residual(draft) if plan.residual else None,
+            held=Held(_vectors(draft) if plan.vectors else (), _residual(draft) if plan.residual else None),
         ),
         plan,
         tuple(f for f in firsts if f is not None),
@@ -598,7 +597,7 @@ def _with(draft: GemmDraft, plan: GemmPlan) -> Gemm:
     assert made is not None and operands is not None and found is not None
     staged, width = staged_width(operands.results, made.column, draft.sizes)
     plan = replace(plan, staged=staged and plan.own_columns % 16 == 0, vector=width > 1)
-    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan), vectors=(), residual=None)
+    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan), held=NOTHING)
 
 
 def _fixed(draft: GemmDraft, plan: GemmPlan) -> dict[str, int]:
