@@ -57,7 +57,24 @@ class Cases:
             return True
         if isinstance(left, dict) and isinstance(right, dict):
             return self.zero(n.sub(left, right), given)
+        left, right = (self._at_nothing(v) if isinstance(v, dict) else v for v in (left, right))
         return left == right and left != "?"  # "nan" is certainly no value; what is not known is "?"
+
+    def _at_nothing(self, p: Poly) -> Value:
+        """c·log t + u is infinite where t is a sum that adds up nothing in the case at hand."""
+        n = self.normal
+        logs = {g: n.gens[g].data[0] for m in p for g, _ in m if n.gens[g].kind == "log"}
+        gone = [g for g, t in logs.items() if not n.expanded(self.at_nowhere(t))]
+        terms = [(m, c) for m, c in p.items() if any(g in gone for g, _ in m)]
+        if len(terms) != 1 or terms[0][0] != ((gone[0], 1),):
+            return p
+        return "-oo" if terms[0][1] > 0 else "oo"
+
+    def at_nowhere(self, p: Poly) -> Poly:
+        """A polynomial in the case at hand: in sums over elements that none of its conditions selects."""
+        for axes, v in self.nowhere:
+            p = self._nowhere(p, axes, v)
+        return p
 
     @contextmanager
     def branch(self, g: int, value: int) -> Iterator[bool]:
@@ -120,9 +137,7 @@ class Cases:
         """A polynomial where the indicator has the value."""
         side = self.normal.cofactor(p, g, value)
         assert isinstance(side, dict)
-        for axes, v in self.nowhere:
-            side = self._nowhere(side, axes, v)
-        return side
+        return self.at_nowhere(side)
 
     def _factor(self, p: Poly, divisor: Poly) -> bool:
         """Whether the divisor is p up to a factor that is no sum, or vanishes with a factor of p."""
@@ -260,16 +275,24 @@ class Cases:
         n = self.normal
         rest = n.sub(po.const(1), v)
         (held,) = v if len(v) == 1 else rest if len(rest) == 1 else (None,)
-        if held is None:
-            return p
         total: Poly = {}
         for m, c in p.items():
             term: Poly = {(): c}
             for g, e in m:
-                factor = self._empty(g, e, axes, held, len(v) == 1)
+                if e > 0 and self._weightless(g, axes, rest):
+                    factor: Value = {}
+                else:
+                    factor = po.gen(g, e) if held is None else self._empty(g, e, axes, held, len(v) == 1)
                 term = n.mul(term, factor if isinstance(factor, dict) else po.gen(g, e))
             total = n.add(total, term)
         return total
+
+    def _weightless(self, g: int, axes: tuple[str, ...], fulfilled: Poly) -> bool:
+        """Whether a sum over elements that all fulfil a condition adds up nothing: Σ_j w_j·t_j where every w_j is 0."""
+        n, gen = self.normal, self.normal.gens[g]
+        if gen.kind != "sum" or not set(axes) <= set(gen.data[0]):
+            return False
+        return all(map(n.is_nothing, n.mul({gen.data[1]: 1}, fulfilled)))
 
     def _empty(self, g: int, e: po.Number, axes: tuple[str, ...], held: po.Mono, none: bool) -> Value:
         """A power of a generator where no element fulfils `held` (`none`), or every one does."""

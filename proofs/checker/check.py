@@ -479,7 +479,8 @@ class Judge:
         def good(p: Poly, held: list[Constraint]) -> bool:
             shown = [v for v, op in cases.shown if isinstance(v, dict) and op in (("lt",) if strict else ("lt", "le"))]
             alike = not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in (*same, *shown))
-            return alike or _has_sign(n, cases, p, held, strict)
+            void = strict and any(not n.expanded(cases.at_nowhere(q)) for q in same)  # no logarithm of 0 is a number
+            return alike or void or _has_sign(n, cases, p, held, strict)
 
         return self._everywhere(n, cases, value, given, good)
 

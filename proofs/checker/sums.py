@@ -98,6 +98,8 @@ class Sums(Conditions):
 
         Σ_j (Σ_d a_jd b_d)·c_j = Σ_jd a_jd b_d c_j and Σ_jd a_j b_d = Σ_j a_j · Σ_d b_d: one order for all contractions.
         """
+        if self.is_nothing(m):
+            return {}
         bound = set(axes)
         inside = tuple(x for x in m if self.gens[x[0]].axes & bound)
         total: Poly = {tuple(x for x in m if x not in inside): 1}
@@ -114,6 +116,12 @@ class Sums(Conditions):
         for part, read in self._components(inside, bound):
             total = self.mul(total, self._sum_atom(tuple(sorted(read)), part))
         return total
+
+    def is_nothing(self, m: Mono) -> bool:
+        """[w = 0]·w^e is 0 for e > 0: of elements without a weight nothing is summed."""
+        weights = {g for g, e in m if e > 0}
+        zeros = (self.gens[g].data[0] for g, _ in m if self.gens[g].kind == "zero")
+        return any(len(p) == 1 and len(k) == 1 and k[0][1] > 0 and k[0][0] in weights for p in zeros for k in p)
 
     def _size(self, axis: str) -> Poly:
         axis = base(axis)
