@@ -8,6 +8,7 @@ from functools import reduce
 from itertools import zip_longest
 
 from redalg.algebra import polynomial as nf
+from redalg.engine.growths import Growths
 from redalg.engine.rules.cascade import Cascade
 from redalg.engine.slots import SlotBackend
 from redalg.graph import node as g
@@ -20,8 +21,8 @@ DISCRETE = g.COMPARISONS | {"floor", "ceil", "sign"}  # what a rounding decides
 class Emitter:
     """Stage nodes replaced by their values over slots; values of earlier passes, as large as they come, by exports."""
 
-    def __init__(self, cascade: Cascade, export: Callable[[Node], Node]) -> None:
-        self.cascade, self.export = cascade, export
+    def __init__(self, cascade: Cascade, export: Callable[[Node], Node], growths: Growths | None = None) -> None:
+        self.cascade, self.export, self.growths = cascade, export, growths
         self.centring = cascade.backend.centring
         self._memo: dict[Node, Node] = {}
         self._forms: dict[Node, Node] = {}
@@ -82,13 +83,20 @@ class Emitter:
             found = self._forms[node] = self._open(node)
         return found
 
+    def _value(self, stage: Node) -> Node:
+        return self.cascade.value(stage).node if self.growths is None else self.growths(stage)
+
+    def _grows(self, node: Node) -> bool:
+        """Whether a value is computed from one that is held in two ways, and so has no one normal form."""
+        return self.growths is not None and self.growths.inside(node)
+
     def _open(self, node: Node) -> Node:
         scope = self.cascade.scope
         if scope.is_known(node) and not scope.varies(node):
             return node if g.is_inverse(node) else self.export(node)  # elements are divided: x·(1/s) is not x/s
         if scope.is_stage(node):
-            return self._plain_sum(node) or self.cascade.value(node).node
-        if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
+            return self._plain_sum(node) or self._value(node)
+        if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node) and not self._grows(node):
             p = self.cascade.separator.poly(node)
             if len(p) > 1 and self.centring.moves(p):
                 return nf.poly_node(p)

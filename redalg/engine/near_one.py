@@ -71,10 +71,11 @@ class NearOne:
     def __call__(self, value: Node) -> Node:
         """The value, with differences of logarithms as log1p where they are small, and log(1 + y) as log1p(y)."""
         summed = any(gen.op == "exp" for mono in self.slots.sums for gen, _ in mono)
+        far = set() if self.emit.growths is None else self.emit.growths.far
         stack = [value] if summed or any(n.op in ("log", "exp") for n in g.walk(value)) else []
         while stack:
             n = stack[-1]
-            apart = self._apart(n) if n.op in ("add", "log") and n not in self.done else None
+            apart = self._apart(n) if n.op in ("add", "log") and n not in self.done and n not in far else None
             if apart is not None:
                 self.done[n] = apart
             below = [] if n in self.done else [a for a in n.args if a not in self.done]
@@ -156,16 +157,18 @@ class NearOne:
         above, below = self._summed(top), self._summed(bottom)
         if above is None or below is None:
             return None
-        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*above, *below)}
+        whole = [self.slots.of_all(m) for m in (above, below)]
+        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*whole[0], *whole[1])}
         rates = {gen: p for gen, p in rates.items() if p}
         grows = any(gen.op == "exp" for gen in rates) or bool(rates) and powers
-        if not grows or not all(map(self._is_exponential, rates)):
+        base = nf.mono({**dict(below), **{t: p for t, p in above if t not in dict(whole[0])}}) or nf.UNIT
+        if not grows or not all(map(self._is_exponential, rates)) or not self.slots.is_weighed(base):
             return None
         if len(rates) == 1 and min(rates.values()) < 0:
             swapped = self._ratio(bottom, top, powers)
             return None if swapped is None else swapped._replace(inverse=True)
         growth, centre = self._growth(rates, mask_of(below, self.slots))
-        change = nf.mono_mul(below, ((growth, Fraction(1)),))
+        change = nf.mono_mul(base, ((growth, Fraction(1)),))
         return None if change is None else Ratio(centre, self.slots.sum_slot(change).leaf(), bottom)
 
     def _is_exponential(self, gen: Node) -> bool:

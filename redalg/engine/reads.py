@@ -17,6 +17,7 @@ from redalg.engine.anchors.policy import choose
 from redalg.engine.anchors.units import Held, in_units
 from redalg.engine.draft import Read, with_exports
 from redalg.engine.emit import Emitter, differences, in_order
+from redalg.engine.growths import Growths
 from redalg.engine.near_one import NearOne
 from redalg.engine.poles import guarded, poisoned
 from redalg.engine.rules.cascade import Blocked, Cascade
@@ -94,11 +95,17 @@ def centred(read: Read, around: Around) -> None:
     facts = _extrema([*read.stages, *hidden])  # what holds of them, also of those that have no value here
     final = Cascade([*dict.fromkeys([*read.stages, *facts])], raw.axis, raw.scope.known, slots, raw.commute)
     slots.separator_poly = final.separator.poly
+    growths = None
+    if choices.growths:
+        whole = slots.without_growths()
+        apart = Cascade([*dict.fromkeys([*read.stages, *facts])], raw.axis, raw.scope.known, whole, raw.commute)
+        whole.separator_poly = apart.separator.poly
+        growths = Growths(final, apart, slots)
     for s in read.stages:
         if (blocked := final.value(s).blocked) is not None:
             node = blocked.node if blocked.node in set(g.walk(s)) else s  # in words of the spec, not of slots
             raise Unresolved(replace(blocked, stage=s, node=node))
-    read.slots, read.final, read.emit = slots, final, Emitter(final, around.export)
+    read.slots, read.final, read.emit = slots, final, Emitter(final, around.export, growths)
 
 
 def emitted(read: Read, around: Around) -> None:

@@ -19,7 +19,8 @@ from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.work import MOVES, SLOTS, spend, within
 from redalg.engine.anchors import ratios
 from redalg.engine.anchors.centred import BESIDE, AnchorSite, label, unscaled
-from redalg.engine.anchors.choices import TargetChoice
+from redalg.engine.anchors.choices import TargetChoice, WeightedChoice
+from redalg.engine.anchors.locations import exponentials_of
 from redalg.engine.anchors.measured import Measured
 from redalg.engine.anchors.policy import mask_of, normalised
 from redalg.engine.rules.cascade import may_lack
@@ -30,6 +31,7 @@ from redalg.graph.node import Node
 from redalg.graph.operators import Additive, Average, Custom, Operator, Position, Quantifier, Sum, TopK, operator
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, Slot, UnitAnchor, shift
 
+COUNTS = "counts"  # the role of conditions that select elements of some weight
 DATA, SPREAD = 1, 2  # what parts of a state are as large as: bits, for a value may read several
 
 
@@ -51,6 +53,10 @@ class SlotBackend(Measured):
     @property
     def centring(self) -> SlotBackend:
         return self
+
+    def without_growths(self) -> SlotBackend:
+        """The same anchors and slots for a cascade that leaves every e^(u-A) whole."""
+        return replace(self, choices=replace(self.choices, growths={}))
 
     def moves(self, p: Poly) -> bool:
         """Whether a stage value has a term of the size of the data, which a body's own anchor may cancel.
@@ -87,6 +93,13 @@ class SlotBackend(Measured):
     def terms(self, varying: Mono, separator: Separator, stage: Node) -> list[tuple[Mono, Poly]]:
         """A monomial of a sum's body over centred generators; e^(u-A) as (e^(u-A) - 1) + 1 where it is near 1."""
         centred, factor = self.term(varying, separator)
+        found = self._grown(varying, centred, factor, stage) or [(centred, factor)]
+        beside = exponentials_of(nf.plain(varying))
+        whole = {x for s, x, e in self.choices.uncentred if s is stage and e == beside}
+        return [t for m, f in found for t in self._uncentred(m, f, whole)] if whole else found
+
+    def _grown(self, varying: Mono, centred: Mono, factor: Poly, stage: Node) -> list[tuple[Mono, Poly]] | None:
+        """The terms of a monomial with an exponential that is near 1; None of others."""
         for gen, p in centred:
             found = self.role_of(gen)
             if found is None or found[1] != "exponent":
@@ -97,9 +110,44 @@ class SlotBackend(Measured):
             if unit is not None and (p / unit).denominator == 1:
                 growth, k = g.rename_axes(self.growth_about(site, g.mul(g.const(unit), pace)), names), int(p / unit)
                 rest = tuple(t for t in centred if t[0] is not gen)
-                powers = [nf.mono_mul(rest, ((growth, Fraction(i)),) if i else nf.UNIT) for i in range(k + 1)]
+                powers = [
+                    nf.mono_mul(rest, ((growth, Fraction(i)),)) if i else self._of_all(rest) for i in range(k + 1)
+                ]
                 return [(m, factor.scale(Fraction(comb(k, i)))) for i, m in enumerate(powers) if m is not None]
-        return [(centred, factor)]
+        return None
+
+    def of_all(self, m: Mono) -> Mono:
+        """A monomial without conditions that only tell elements of some weight from others."""
+        return tuple(t for t in m if (r := self.role_of(t[0])) is None or r[1] != COUNTS)
+
+    def _of_all(self, m: Mono) -> Mono:
+        """The same where no exponential needs them any more."""
+        roles = (self.role_of(gen) for gen, _ in m)
+        return m if any(r is not None and r[1] in ("exponent", "growth") for r in roles) else self.of_all(m)
+
+    def _uncentred(self, m: Mono, factor: Poly, whole: set[Node]) -> list[tuple[Mono, Poly]]:
+        """Powers of x - A as polynomials of x again, where there is an exponential beside them still."""
+        roles = {gen: self.role_of(gen) for gen, _ in m}
+        if not any(r is not None and r[1] in ("exponent", "growth") for r in roles.values()):
+            return [(m, factor)]
+        found = [(nf.UNIT, factor)]
+        for gen, p in m:
+            r = roles[gen]
+            x = r[0].choice.generator if r is not None and r[1] == "power" and gen not in self.scaled else None
+            if r is None or x not in whole or p.denominator != 1:
+                found = [(_product(e, ((gen, p),)), f) for e, f in found]
+                continue
+            away = nf.generator(g.rename_axes(r[0].leaf, r[2])).scale(Fraction(-1))
+            own = g.rename_axes(r[0].choice.generator, r[2])
+            found = [
+                (
+                    _product(e, ((own, Fraction(i)),) if i else nf.UNIT),
+                    f * (away ** (int(p) - i)).scale(Fraction(comb(int(p), i))),
+                )
+                for e, f in found
+                for i in range(int(p) + 1)
+            ]
+        return found
 
     def pace(self, gen: Node, site: AnchorSite, names: dict[str, str]) -> tuple[Node, Node]:
         """The exponent that an exponential is of, and what its deviation from the anchor is multiplied by."""
@@ -149,6 +197,9 @@ class SlotBackend(Measured):
             site, value = self.site(choice), nf.constant(lam)
             new = g.fn("exp", g.mul(pace, g.sub(choice.generator, site.leaf)))
             self.centred[new] = (site, "exponent")
+            if isinstance(choice, WeightedChoice):
+                self.centred[choice.counts] = (site, COUNTS)
+                kept[choice.counts] = Fraction(1)
             if pace is not g.ONE:
                 self.paced[new] = u, pace
                 value = self.separator_poly(pace).scale(lam)
@@ -183,7 +234,8 @@ class SlotBackend(Measured):
             about_mean = any(site.choice.anchor is MeanAnchor for site, role, _ in found_roles if role == "power")
             average = not scaled and (average or about_mean)
             lift = self.lifted(varying)
-            name = self.fresh(("avg_" if average else "sum_") + "_".join(self._word(gen, p) for gen, p in varying))
+            words = (self._word(gen, p) for gen, p in self.of_all(varying))
+            name = self.fresh(("avg_" if average else "sum_") + "_".join(words))
             sites = [*(site for site, _, _ in found_roles), *self.units_in(varying)]
             anchors = tuple(dict.fromkeys(site.name for site in sites))
             axes = self.ordered_axes(lift.axes - frozenset(self.axis))
@@ -289,6 +341,7 @@ class SlotBackend(Measured):
                     assert product is not None
                     grown.setdefault(product, []).extend(_times(k, c) for k in coefficients)
             images = grown
+        images = self._gathered(images)
         self.moved += len(images)
         within(self.moved, MOVES, "terms in the moves of one pass")
         moves = []
@@ -300,6 +353,19 @@ class SlotBackend(Measured):
             moves.append(Move(_total(coefficients), reached.name if image else "n"))
         return tuple(moves)
 
+    def _gathered(self, images: dict[Mono, list[Node]]) -> dict[Mono, list[Node]]:
+        """Images without conditions that make no difference: where no weight is, nothing is summed."""
+        found: dict[Mono, list[Node]] = {}
+        for m, coefficients in images.items():
+            found.setdefault(self._of_all(m) if self.is_weighed(m) else m, []).extend(coefficients)
+        return found
+
+    def is_weighed(self, m: Mono) -> bool:
+        """Whether a monomial is 0 wherever a condition of its own says that an element does not count."""
+        held = {gen for gen, _ in m}
+        sites = (r[0].choice for gen, _ in m if (r := self.role_of(gen)) is not None and r[1] == COUNTS)
+        return all(isinstance(c, WeightedChoice) and any(w <= held for w in c.weights) for c in sites)
+
     def _image(self, gen: Node, p: Fraction) -> list[tuple[Mono, Node]]:
         found = self.role_of(gen)
         if found is None:
@@ -310,6 +376,8 @@ class SlotBackend(Measured):
         if role == "exponent":
             _, pace = self.pace(gen, site, names)
             return [(one, g.fn("exp", g.mul(g.const(-p), g.rename_axes(pace, names), h)))]
+        if role == COUNTS:
+            return [(one, g.ONE)]
         if role in BESIDE.values():
             return self._image_beside(gen, role, h, names)
         if role == "scale":
@@ -392,6 +460,12 @@ class SlotBackend(Measured):
         bottom = self.sum_slot(weights)
         n = {(True, False): COUNT, (False, True): g.power(COUNT, -1)}.get((top.average, bottom.average), g.ONE)
         return g.mul(n, g.div(top.leaf(), bottom.leaf()))
+
+
+def _product(a: Mono, b: Mono) -> Mono:
+    product = nf.mono_mul(a, b)
+    assert product is not None
+    return product
 
 
 def _times(a: Node, b: Node) -> Node:

@@ -55,6 +55,14 @@ class BoundedChoice(TargetChoice):
     bound: Node = field(kw_only=True)  # the stage value that bounds the generator
 
 
+@dataclass(frozen=True)
+class WeightedChoice(TargetChoice):
+    """The largest exponent of those elements that count for any of the sums that are held at it."""
+
+    counts: Node = field(kw_only=True)  # whether one does: a weight of it is not 0, or its exponential no number
+    weights: frozenset[frozenset[Node]] = field(kw_only=True)  # of every sum, what its elements are multiplied by
+
+
 Choice = MeanChoice | TargetChoice
 Kept = TypeVar("Kept", bound=Choice)
 
@@ -90,6 +98,9 @@ class Choices:
     units: Units = field(default_factory=Units)  # powers of 2 that elements are divided by
     growths: dict[tuple[Node, Node, Node], Fraction] = field(default_factory=dict)  # (stage, u, mask) -> unit of rates
     paces: dict[tuple[Node, Node], Node] = field(default_factory=dict)  # (u, mask) -> k, where v of u = k·v is centred
+    uncentred: set[tuple[Node, Node, Mono]] = field(
+        default_factory=set
+    )  # (stage, x, exponentials that x stands beside)
     _shared: dict[Any, Any] = field(default_factory=dict)
 
     def shared(self, choice: Kept) -> Kept:
@@ -107,13 +118,14 @@ class Choices:
 
     def exponent(self, u: Node, mask: Node) -> TargetChoice | None:
         """The anchor of e^u under a mask: its own, else that under a condition which the mask implies."""
-        return self.exponents.get(self._key(u, mask))
+        return self.exponents.get(self.key(u, mask))
 
     def pace(self, u: Node, mask: Node) -> Node:
         """By what the anchor of e^u is multiplied: e^(k·(v - A)) for u = k·v."""
-        return self.paces.get(self._key(u, mask), ONE)
+        return self.paces.get(self.key(u, mask), ONE)
 
-    def _key(self, u: Node, mask: Node) -> tuple[Node, Node]:
+    def key(self, u: Node, mask: Node) -> tuple[Node, Node]:
+        """Under which exponent and mask the anchor of e^u under a mask is known."""
         if (u, mask) in self.exponents:
             return u, mask
         held = conditions(mask)
@@ -144,7 +156,8 @@ class Choices:
 
         left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
         first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
-        return Choices(*first, left, *rest, self.ties, kept(self.casts), self.units, self.growths, self.paces)
+        formal = self.ties, kept(self.casts)
+        return Choices(*first, left, *rest, *formal, self.units, self.growths, self.paces, self.uncentred)
 
 
-__all__ = ["BoundedChoice", "Choice", "Choices", "MeanChoice", "TargetChoice"]
+__all__ = ["BoundedChoice", "Choice", "Choices", "MeanChoice", "TargetChoice", "WeightedChoice"]

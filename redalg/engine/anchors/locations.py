@@ -345,6 +345,36 @@ def _settle(raw: Cascade, stage: Node, x: Node, serves: bool, choices: Choices) 
             choices.inside[stage, x] = best
 
 
+def beside_exponentials(raw: Cascade, stages: list[Node], choices: Choices) -> None:
+    """Where an element stays whole, though its stage centres it: beside exponentials that its mean knows nothing of.
+
+    Of w·e^u - w the second w is centred on the mean of w. Beside e^u elements that have little weight there may be
+    all of what is summed, and A·Σ e^u + Σ (w - A)·e^u two large numbers. Not where A is subtracted there.
+    """
+    for (stage, x), choice in choices.inside.items():
+        if (
+            stage.attr.kind != "sum"
+            or not isinstance(choice, MeanChoice)
+            or any(key[0] is stage and c is choice for key, c in choices.deviations.items())
+        ):
+            continue
+        powers = [*_exponential_rows(raw, stage, x)]
+        alone = {exponentials for exponentials, k in powers if not k}
+        known = {t for t in choice.weights if t[0].op == "exp"}
+        met = {e for e, k in powers if k and e and e not in alone and not known & {*e}}
+        choices.uncentred |= {(stage, x, e) for e in met}
+
+
+def _exponential_rows(raw: Cascade, stage: Node, x: Node) -> Iterator[tuple[Mono, Fraction]]:
+    """The exponentials in every row of a sum's body, with the power of x beside them."""
+    for e in map(nf.plain, raw.separator.rows(raw.value(stage).body or Poly())):
+        yield exponentials_of(e), dict(e).get(x, Fraction(0))
+
+
+def exponentials_of(m: Mono) -> Mono:
+    return tuple(t for t in m if t[0].op == "exp")
+
+
 def _from_afar(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
     """Whether a sum of elements alone would be seen from a place that its own weights say nothing of: in units of that
     it may be nothing. A mean under these weights is near, and an extremum under its exponential."""
@@ -425,4 +455,13 @@ def _powers(raw: Cascade, x: Node) -> Mono:
     return one[1] if one is not None else ((x, Fraction(1)),)
 
 
-__all__ = ["deviations", "elements", "is_extremum", "means", "settle", "whole_bodies"]
+__all__ = [
+    "beside_exponentials",
+    "deviations",
+    "elements",
+    "exponentials_of",
+    "is_extremum",
+    "means",
+    "settle",
+    "whole_bodies",
+]

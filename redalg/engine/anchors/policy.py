@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.signs import NEG, POS
+from redalg.algebra.signs import ZERO as SIGN_ZERO
 from redalg.engine.anchors import locations
-from redalg.engine.anchors.choices import BoundedChoice, Choices, TargetChoice, conditions
+from redalg.engine.anchors.choices import BoundedChoice, Choices, TargetChoice, WeightedChoice, conditions
 from redalg.engine.anchors.locations import is_extremum
 from redalg.engine.anchors.units import units
 from redalg.engine.rules.cascade import Cascade, RawBackend
@@ -29,6 +31,8 @@ from redalg.engine.rules.separate import EXPONENT, Centring
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT, ScaleAnchor
+
+NOTHING: frozenset[Node] = frozenset()
 
 
 def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[Node]) -> Choices:
@@ -41,6 +45,7 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     for s in stages:
         if s.attr.kind == "sum" and s not in meeting:  # e^x alone is held at the anchor that e^x - D has
             _exponents(raw, raw.value(s).body or Poly(), choices, known=True)
+    _weights(raw, stages, choices)
     _growths(raw, stages, choices)
     locations.whole_bodies(raw, stages, choices)
     sums = [s for s in meeting if s.attr.kind == "sum"]
@@ -51,6 +56,7 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     choices.units = units(raw, stages, outputs)
     locations.means(raw, backend, outputs, choices)
     locations.settle(raw, stages, choices)
+    locations.beside_exponentials(raw, stages, choices)
     _formal(backend, choices)
     return choices
 
@@ -123,7 +129,7 @@ def _target(raw: Cascade, node: Node, mask: Node, located: Poly) -> Node:
     own."""
     if _is_bound(raw, node, mask, located):
         return nf.poly_node(located)
-    return _bound_of(raw, node) or raw.value(g.reduction("max", raw.axis, _under(mask, node))).node
+    return _bound_of(raw, node) or _running(raw, node, mask)
 
 
 def _is_bound(raw: Cascade, node: Node, mask: Node, located: Poly) -> bool:
@@ -164,6 +170,67 @@ def _multiple(raw: Cascade, located: Poly) -> tuple[Poly, Node] | None:
     k = nf.from_mono(tuple(t for t in one[1] if t[0] not in stages), one[0])
     fixed = not raw.scope.uses(nf.poly_node(k)) and nf.poly_node(k).axes.isdisjoint(raw.axis)
     return (k, stages[0]) if len(stages) == 1 and fixed else None
+
+
+def _weights(raw: Cascade, stages: list[Node], choices: Choices) -> None:
+    """Running maxima of exponents whose exponentials have weights wherever they are summed: of elements that have one.
+
+    What lies above them and counts for nothing, a score that a 0 masks, would make all others 0.
+    """
+    held: dict[tuple[Node, Node], set[frozenset[Node]]] = {}
+    for m in _summands(raw, stages):
+        varying, fixed = raw.separator.split(nf.plain(m))
+        if element := exponent(raw, varying):
+            mask, (u, rate) = mask_of(varying, raw.backend.centring), normalised(element)
+            node, subtracted = nf.poly_node(u), nf.poly_node(exponent(raw, fixed).scale(-1 / rate))
+            whole = choices.exponent(node, mask) is not None and subtracted is not _running(raw, node, mask)
+            parts = [nf.from_mono(t, c) for t, c in u.ordered()] if choices.exponent(node, mask) is None else [u]
+            for part in (nf.poly_node(normalised(p)[0]) for p in parts):
+                weights = _weighed(raw, varying, part) if whole else NOTHING  # what is subtracted bounds it as it is
+                held.setdefault(choices.key(part, mask), set()).add(weights)
+    for (of, mask), found in held.items():
+        choice = choices.exponents.get((of, mask))
+        if choice is not None and NOTHING not in found and choice.target is _running(raw, of, mask):
+            choices.exponents[of, mask] = choices.shared(_of_those_that_count(raw, choice, mask, found))
+
+
+def _summands(raw: Cascade, stages: list[Node]) -> Iterator[Mono]:
+    """The terms of everything that is summed, or an extremum of which is taken."""
+    for s in stages:
+        body = raw.value(s).body if s.attr.kind == "sum" else raw.separator.poly(s.args[0])
+        for m, _ in (body or Poly()).ordered():
+            yield m
+
+
+def _weighed(raw: Cascade, varying: Mono, u: Node) -> frozenset[Node]:
+    """The numbers beside an exponential that may be 0, of the elements that it is of and no others."""
+    beside = (gen for gen, p in varying if p > 0 and gen.op != "exp" and not gen.is_boolean)
+    own = (
+        gen for gen in beside if gen.axes <= u.axes | raw.scope.axes and not any(n.op == "reduce" for n in g.walk(gen))
+    )
+    return frozenset(gen for gen in own if raw.signs.of(gen) & SIGN_ZERO)
+
+
+def _running(raw: Cascade, u: Node, mask: Node) -> Node:
+    """The largest u under a mask, where the spec has no name for it."""
+    return raw.value(g.reduction("max", raw.axis, _under(mask, u))).node
+
+
+def _of_those_that_count(
+    raw: Cascade, choice: TargetChoice, mask: Node, weights: set[frozenset[Node]]
+) -> WeightedChoice:
+    u = choice.generator
+    least = frozenset(w for w in weights if not any(other < w for other in weights))
+    seen = (g.logical("and", *(g.compare("ne", gen, g.ZERO) for gen in w)) for w in sorted(least, key=_digests))
+    infinite = g.negate(g.compare("lt", u, g.INF))  # 0·e^oo is no 0
+    counts = g.logical("or", infinite, *seen)
+    why = "the exponent is centred on its maximum over elements of some weight: their exponentials are at most 1"
+    target = raw.value(g.reduction("max", raw.axis, _under(g.logical("and", mask, counts), u))).node
+    return WeightedChoice(u, target, why, counts=counts, weights=least)
+
+
+def _digests(nodes: frozenset[Node]) -> list[Any]:
+    return sorted(n.digest for n in nodes)
 
 
 @dataclass(frozen=True)
