@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from fractions import Fraction
 from functools import reduce
 from itertools import zip_longest
@@ -60,6 +60,8 @@ class Emitter:
     def _is_quotient_of_values(self, node: Node) -> bool:
         """(ρ + S·A)/S is emitted as A + ρ/S: the anchor leaves the quotient exactly."""
         below = [f.args[0] for f in node.args if g.is_inverse(f)]
+        if any(map(self._is_of_differences, node.args)):
+            return False
         scope, value = self.cascade.scope, self.cascade.value
         return any(f is COUNT or scope.is_stage(f) and len(value(f).poly) == 1 for f in below)
 
@@ -69,12 +71,31 @@ class Emitter:
         body = stage.args[0]
         if stage.attr.kind != "sum" or not isinstance(backend, SlotBackend) or scope.uses(body):
             return None
+        if self._is_of_differences(stage):
+            slot = backend.sum_slot(((body, Fraction(1)),), average=stage in backend.averaged_stages)
+            return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
         if not scope.varies(body) or not held and not backend.holds_anchor(self.cascade.value(stage).poly):
             return None
         if not held and backend.is_raised(body):
             return None  # what is computed from it is in units of its factors: it may leave the range that they are in
         slot = backend.sum_slot(((body, Fraction(1)),))
         return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
+
+    def _is_of_differences(self, stage: Node) -> bool:
+        """Whether a sum is one of elements less something that is known while streaming: x - c has digits that neither
+        Σx - n·c nor the mean of x has."""
+        scope = self.cascade.scope
+        if not scope.is_stage(stage) or stage.attr.kind != "sum" or scope.uses(stage.args[0]):
+            return False
+        stack = [stage.args[0]]
+        while stack:
+            n = stack.pop()
+            varying = [a for a in n.args if scope.varies(a)]
+            if n.op == "add" and len(varying) < len(n.args):
+                return bool(varying)
+            if n.op in ("add", "where") or n.op == "mul" and len(varying) == 1:
+                stack += [a for a in varying if not a.is_boolean]
+        return False
 
     def _opened(self, node: Node) -> Node:
         """What a node stands for: an export, a stage's value, a quotient that its anchor leaves, or itself."""
@@ -112,7 +133,7 @@ def differences(anchors: Iterable[Anchor]) -> dict[Node, Node]:
     return {a.generator: g.neg(a.leaf) for a in anchors if not a.divides}
 
 
-def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
+def in_order(root: Node, pairs: Mapping[Node, Node], residuals: Container[Node] = ()) -> Node:
     """The order of evaluation that keeps digits and range (nothing may be re-ordered afterwards).
 
     Sums that hold both an element and minus its anchor (`pairs`) take that difference first; products divide as they
@@ -132,6 +153,8 @@ def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
         new = node if args == node.args else Node(node.op, args, node.attr)
         if node.op == "add":
             new = _difference_first(new, node, pairs)
+            if node not in elements:
+                new = _locations_first(new, node, pairs, residuals)
         if node.op == "mul" and not (node in elements and node not in values):
             new = _alternating(new, node in elements, node in judged)
         done[node] = new
@@ -193,6 +216,18 @@ def _difference_first(new: Node, original: Node, pairs: Mapping[Node, Node]) -> 
             rest = [v for k, v in by_original.items() if k not in (generator, minus)]
             return Node("add", (Node("add", (generator, minus)), *rest))
     return new
+
+
+def _locations_first(new: Node, original: Node, pairs: Mapping[Node, Node], residuals: Container[Node]) -> Node:
+    """(A - m) + ρ for a mean A + ρ less another location m: where A is near m their difference is exact, and A + ρ is
+    rounded."""
+    minus = set(pairs.values())
+    if not any(a in minus or g.neg(a) in minus for a in original.args):
+        return new
+    held = [any(x in residuals for x in g.walk(a)) for a in original.args]
+    large = [a for a, is_small in zip(new.args, held, strict=True) if not is_small]
+    small = [a for a, is_small in zip(new.args, held, strict=True) if is_small]
+    return Node("add", (Node("add", tuple(large)), *small)) if small and len(large) > 1 else new
 
 
 __all__ = ["Emitter", "in_order"]

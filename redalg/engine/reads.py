@@ -170,7 +170,8 @@ def measured(read: Read, around: Around) -> None:
     assert read.slots is not None
     known = read.slots.held((*read.slots.sums.values(), *read.slots.others.values()))
     pairs = differences(read.anchors)
-    values = in_units([in_order(n, pairs) for n in read.values], known)
+    residuals = {s.leaf() for s in read.built if s.average and s.anchors}
+    values = in_units([in_order(n, pairs, residuals) for n in read.values], known)
     read.values = [read.slots.at_finite_exponents(n) for n in values]
 
 
