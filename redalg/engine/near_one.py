@@ -71,7 +71,10 @@ class NearOne:
     def __call__(self, value: Node) -> Node:
         """The value, with differences of logarithms as log1p where they are small, and log(1 + y) as log1p(y)."""
         summed = any(gen.op == "exp" for mono in self.slots.sums for gen, _ in mono)
-        far = set() if self.emit.growths is None else self.emit.growths.far
+        far = set[Node]()
+        if self.emit.growths is not None:  # they say themselves where they are near 1, which stays as it is
+            far = self.emit.growths.far
+            self.done |= {c: c for c in self.emit.growths.conditions.values()}
         stack = [value] if summed or any(n.op in ("log", "exp") for n in g.walk(value)) else []
         while stack:
             n = stack[-1]
