@@ -7,7 +7,7 @@ A stage Σ w·(e^(u-D) - 1) has two forms over slots that are centred on A, the 
 Where A is near D, the first has the digits of every u - D, which the second has lost. Where A lies far above D, both of
 its terms are as large as e^(A-D)·Σ w, and they cancel but for what the elements at A add, which have little weight or
 are few. In general a stage is Σ_r h_r·Σ w·e^(r·(u-A)), and the first form has Σ_r h_r before Σ w where the second has
-h_0: it is taken where that is not the much larger one.
+h_0: it is taken where that is not the much larger one, which A - D <= 1 says where D is in all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fractions import Fraction
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
+from redalg.engine.anchors.policy import normalised
 from redalg.engine.rules.cascade import Cascade
 from redalg.engine.rules.separate import EXPONENT
 from redalg.engine.slots import COUNTS, SlotBackend
@@ -44,7 +45,7 @@ class Growths:
         found = self.whole.value(stage)
         if found.blocked is not None or found.node is near:
             return near
-        self.far.add(found.node)
+        self.far |= _terms(found.node)
         return g.where(condition, near, found.node)
 
     def inside(self, node: Node) -> bool:
@@ -68,7 +69,17 @@ class Growths:
         rows = self._rows(stage)
         exponentials = {gen: None for e in rows for gen, _ in e if self._is_exponential(gen)}
         groups = [group for gen in exponentials for group in _groups(rows, gen) if len(group) > 1]
-        return g.logical("and", *map(self._is_small, groups)) if groups else g.FALSE
+        if not any(sum(group, Poly()) for group in groups):
+            return g.TRUE if groups else g.FALSE
+        apart = self._apart(groups)
+        return g.logical("and", *map(self._is_small, groups)) if apart is None else g.compare("le", apart, g.ONE)
+
+    def _apart(self, groups: list[list[Poly]]) -> Node | None:
+        """A - D, up to a factor, where every coefficient is one of powers of e^(A-D); None where there are others, or
+        a stage value is what exponentials are near."""
+        found = {self._exponent(m) for group in groups for h in group for m in h.terms} - {Poly()}
+        apart = {normalised(p)[0] for p in found}
+        return nf.poly_node(apart.pop()) if len(apart) == 1 else None
 
     def _rows(self, stage: Node) -> dict[Mono, Poly]:
         """What multiplies the terms of a sum's body, over centred generators."""
@@ -111,6 +122,17 @@ class Growths:
             if gen.op == "exp":
                 total = total + self.whole.separator.poly(gen.args[0], EXPONENT).scale(p)
         return total
+
+
+def _terms(value: Node) -> set[Node]:
+    """The sums that a value is made of, but for those inside of functions."""
+    found, stack = set[Node](), [value]
+    while stack:
+        n = stack.pop()
+        if n not in found and n.op in ("add", "mul", "where"):
+            found.add(n)
+            stack += n.args
+    return found
 
 
 def _groups(rows: dict[Mono, Poly], gen: Node) -> list[list[Poly]]:

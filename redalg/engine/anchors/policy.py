@@ -33,6 +33,7 @@ from redalg.graph.node import Node
 from redalg.graph.plan import COUNT, ScaleAnchor
 
 NOTHING: frozenset[Node] = frozenset()
+UNWEIGHED = frozenset({"exp", "relu", "maximum", "minimum"})  # no factors whose being 0 says which elements count
 
 
 def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[Node]) -> Choices:
@@ -203,12 +204,13 @@ def _summands(raw: Cascade, stages: list[Node]) -> Iterator[Mono]:
 
 
 def _weighed(raw: Cascade, varying: Mono, u: Node) -> frozenset[Node]:
-    """The numbers beside an exponential that may be 0, of the elements that it is of and no others."""
-    beside = (gen for gen, p in varying if p > 0 and gen.op != "exp" and not gen.is_boolean)
-    own = (
-        gen for gen in beside if gen.axes <= u.axes | raw.scope.axes and not any(n.op == "reduce" for n in g.walk(gen))
-    )
-    return frozenset(gen for gen in own if raw.signs.of(gen) & SIGN_ZERO)
+    """The numbers beside an exponential that may be 0, of the elements that it is of and no others.
+
+    Not contractions, which would be computed once more for the condition, and none whose zeros are an interval.
+    """
+    own = (gen for gen, p in varying if p > 0 and gen.op not in UNWEIGHED and gen.axes <= u.axes | raw.scope.axes)
+    plain = (gen for gen in own if not gen.is_boolean and not any(n.op == "reduce" for n in g.walk(gen)))
+    return frozenset(gen for gen in plain if raw.signs.of(gen) & SIGN_ZERO)
 
 
 def _running(raw: Cascade, u: Node, mask: Node) -> Node:
