@@ -301,9 +301,11 @@ class Cases:
             return self._empty_sum(g, e, gens, none)
         if gen.kind == "reduce" and gen.data[:2] == ("prod", axes) and isinstance(gen.data[2], dict) and gens:
             return n.power_of(n.product(axes, self._without(gen.data[2], gens, none)), e)
-        if gen.kind not in ("exp", "power"):
+        if gen.kind not in ("exp", "power") and not (gen.kind == "base" and e > 0):
             return po.gen(g, e)
         v: Poly = {held: 1} if none else n.sub(po.const(1), {held: 1})
+        if gen.kind == "base":
+            return n.power_of(self._nowhere(gen.data[0], axes, v), e)
         if gen.kind == "exp":
             return n.exp(self._nowhere({gen.data[0]: e}, axes, v))
         return n.power_of(n.to_the_power(*(self._nowhere(q, axes, v) for q in gen.data)), e)

@@ -44,6 +44,16 @@ class Emitter:
                     self._memo[n] = args[0] if self._stands(n) else g.rebuild(form, args) if args else form
         return self._memo[node]
 
+    @property
+    def far(self) -> set[Node]:
+        """Sums in which nothing is near 1."""
+        return set() if self.growths is None else self.growths.far
+
+    @property
+    def conditions(self) -> set[Node]:
+        """Where values that have two forms take the first."""
+        return set() if self.growths is None else {*self.growths.conditions.values()}
+
     def _stands(self, node: Node) -> bool:
         return self.cascade.scope.is_stage(node)
 

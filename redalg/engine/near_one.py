@@ -71,14 +71,11 @@ class NearOne:
     def __call__(self, value: Node) -> Node:
         """The value, with differences of logarithms as log1p where they are small, and log(1 + y) as log1p(y)."""
         summed = any(gen.op == "exp" for mono in self.slots.sums for gen, _ in mono)
-        far = set[Node]()
-        if self.emit.growths is not None:  # they say themselves where they are near 1, which stays as it is
-            far = self.emit.growths.far
-            self.done |= {c: c for c in self.emit.growths.conditions.values()}
+        self.done |= {c: c for c in self.emit.conditions}  # values in two forms say where each serves
         stack = [value] if summed or any(n.op in ("log", "exp") for n in g.walk(value)) else []
         while stack:
             n = stack[-1]
-            apart = self._apart(n) if n.op in ("add", "log") and n not in self.done and n not in far else None
+            apart = self._apart(n) if n not in self.done else None
             if apart is not None:
                 self.done[n] = apart
             below = [] if n in self.done else [a for a in n.args if a not in self.done]
@@ -95,6 +92,8 @@ class NearOne:
 
     def _apart(self, node: Node) -> Node | None:
         """A sum of which parts cancel where two sums are nearly equal, also as it is then; None of others."""
+        if node.op not in ("add", "log") or node in self.emit.far:
+            return None
         logs, rest = _opened(node)
         found = self._near(logs, powers=bool(rest))
         if found is None:
@@ -160,11 +159,8 @@ class NearOne:
         above, below = self._summed(top), self._summed(bottom)
         if above is None or below is None:
             return None
-        whole = [self.slots.of_all(m) for m in (above, below)]
-        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*whole[0], *whole[1])}
-        rates = {gen: p for gen, p in rates.items() if p}
+        rates, base = self._rates(above, below)
         grows = any(gen.op == "exp" for gen in rates) or bool(rates) and powers
-        base = nf.mono({**dict(below), **{t: p for t, p in above if t not in dict(whole[0])}}) or nf.UNIT
         if not grows or not all(map(self._is_exponential, rates)) or not self.slots.is_weighed(base):
             return None
         if len(rates) == 1 and min(rates.values()) < 0:
@@ -173,6 +169,14 @@ class NearOne:
         growth, centre = self._growth(rates, mask_of(below, self.slots))
         change = nf.mono_mul(base, ((growth, Fraction(1)),))
         return None if change is None else Ratio(centre, self.slots.sum_slot(change).leaf(), bottom)
+
+    def _rates(self, above: Mono, below: Mono) -> tuple[dict[Node, Fraction], Mono]:
+        """By which powers one monomial is larger than the other, which is selected as the one above is, too: what has
+        no weight may have any exponential."""
+        whole = [self.slots.of_all(m) for m in (above, below)]
+        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*whole[0], *whole[1])}
+        base = nf.mono({**dict(below), **{t: p for t, p in above if t not in dict(whole[0])}})
+        return {gen: p for gen, p in rates.items() if p}, base or nf.UNIT
 
     def _is_exponential(self, gen: Node) -> bool:
         """Whether a factor is an exponential, or e^(log w) of a positive w.

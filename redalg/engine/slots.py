@@ -132,22 +132,25 @@ class SlotBackend(Measured):
             return [(m, factor)]
         found = [(nf.UNIT, factor)]
         for gen, p in m:
-            r = roles[gen]
-            x = r[0].choice.generator if r is not None and r[1] == "power" and gen not in self.scaled else None
-            if r is None or x not in whole or p.denominator != 1:
-                found = [(_product(e, ((gen, p),)), f) for e, f in found]
-                continue
-            away = nf.generator(g.rename_axes(r[0].leaf, r[2])).scale(Fraction(-1))
-            own = g.rename_axes(r[0].choice.generator, r[2])
-            found = [
-                (
-                    _product(e, ((own, Fraction(i)),) if i else nf.UNIT),
-                    f * (away ** (int(p) - i)).scale(Fraction(comb(int(p), i))),
-                )
-                for e, f in found
-                for i in range(int(p) + 1)
-            ]
-        return found
+            pieces = self._pieces(gen, p, whole)
+            found = [(_product(e, piece), f * c) for e, f in found for piece, c in pieces]
+        return [self.in_units(e, f) for e, f in found]
+
+    def _pieces(self, gen: Node, p: Fraction, whole: set[Node]) -> list[tuple[Mono, Poly]]:
+        """(x - A)^p as Σ binomial·x^i·(-A)^(p-i) for an x that stays whole; anything else as it is."""
+        found = self.role_of(gen)
+        if found is None or found[1] != "power" or found[0].choice.generator not in whole or p.denominator != 1:
+            return [(((gen, p),), nf.constant(1))]
+        (site, _, names), powers = found, self.powers_of(gen)
+        units = {g.rename_axes(of.leaf, names): -p * d for of, d in powers if isinstance(d, Fraction)}
+        if len(units) < len(powers):
+            return [(((gen, p),), nf.constant(1))]
+        x, away = (g.rename_axes(node, names) for node in (site.choice.generator, site.leaf))
+        minus, k, scale = -nf.generator(away), int(p), nf.from_mono(nf.mono(units) or nf.UNIT)
+        return [
+            (((x, Fraction(i)),) if i else nf.UNIT, scale * (minus ** (k - i)).scale(Fraction(comb(k, i))))
+            for i in range(k + 1)
+        ]
 
     def pace(self, gen: Node, site: AnchorSite, names: dict[str, str]) -> tuple[Node, Node]:
         """The exponent that an exponential is of, and what its deviation from the anchor is multiplied by."""

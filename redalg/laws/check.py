@@ -25,7 +25,7 @@ from redalg.numeric.exact_numbers import arithmetic
 ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
 PATIENCE = 4  # budgets that are spent before a law at which no point counted is left untested
 TOLERANCE = Fraction(1, 10**40)  # relative to the largest value met on the way, where a side is not rational
-NUMBERS = arithmetic(10)  # and its 50 guard digits
+NUMBERS = arithmetic(40)  # and its 50 guard digits: a root of what cancels, 0 by its definition, has half of them
 
 
 def check(
