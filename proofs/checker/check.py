@@ -477,6 +477,7 @@ class Judge:
         same = [p for p, _ in self._at_places(n, o, known)]
 
         def good(p: Poly, held: list[Constraint]) -> bool:
+            p = cases.at_nowhere(p)
             shown = [v for v, op in cases.shown if isinstance(v, dict) and op in (("lt",) if strict else ("lt", "le"))]
             alike = not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in (*same, *shown))
             void = strict and any(not n.expanded(cases.at_nowhere(q)) for q in same)  # no logarithm of 0 is a number
