@@ -290,7 +290,9 @@ class Cases:
     def _weightless(self, g: int, axes: tuple[str, ...], fulfilled: Poly) -> bool:
         """Whether a sum over elements that all fulfil a condition adds up nothing: Σ_j w_j·t_j where every w_j is 0."""
         n, gen = self.normal, self.normal.gens[g]
-        if gen.kind != "sum" or not set(axes) <= set(gen.data[0]):
+        if gen.kind != "sum" or n.axes(fulfilled) & set(gen.data[0]) != set(
+            axes
+        ):  # (what else is bound is another axis)
             return False
         return all(map(n.is_nothing, n.mul({gen.data[1]: 1}, fulfilled)))
 
@@ -301,14 +303,18 @@ class Cases:
             return self._empty_sum(g, e, gens, none)
         if gen.kind == "reduce" and gen.data[:2] == ("prod", axes) and isinstance(gen.data[2], dict) and gens:
             return n.power_of(n.product(axes, self._without(gen.data[2], gens, none)), e)
-        if gen.kind not in ("exp", "power") and not (gen.kind == "base" and e > 0):
-            return po.gen(g, e)
-        v: Poly = {held: 1} if none else n.sub(po.const(1), {held: 1})
-        if gen.kind == "base":
-            return n.power_of(self._nowhere(gen.data[0], axes, v), e)
+        return self._empty_map(g, e, axes, {held: 1} if none else n.sub(po.const(1), {held: 1}))
+
+    def _empty_map(self, g: int, e: po.Number, axes: tuple[str, ...], v: Poly) -> Value:
+        """The same of exponentials, powers and roots of what sums over elements."""
+        n, gen = self.normal, self.normal.gens[g]
         if gen.kind == "exp":
             return n.exp(self._nowhere({gen.data[0]: e}, axes, v))
-        return n.power_of(n.to_the_power(*(self._nowhere(q, axes, v) for q in gen.data)), e)
+        if gen.kind == "power":
+            return n.power_of(n.to_the_power(*(self._nowhere(q, axes, v) for q in gen.data)), e)
+        if gen.kind == "base" and e > 0:
+            return n.power_of(self._nowhere(gen.data[0], axes, v), e)
+        return po.gen(g, e)
 
     def _empty_sum(self, g: int, e: po.Number, gens: set[int], none: bool) -> Value:
         """A power of a sum over elements of which none fulfils all of the conditions, or each does."""
