@@ -370,8 +370,8 @@ def _rows_folded(call: Call, rows: Form, tensor: str, results: tuple[Result, ...
     program = replace(
         program, operands=(*program.operands, *(o for o in behind.operands if o.name not in {*names, tensor}))
     )
-    beside = tuple(r for r in program.results if r.name != tensor)
-    states = RowStates(behind, tensor, beside=beside)
+    others = tuple(r for r in program.results if r.name != tensor)
+    states = RowStates(behind, tensor, others=others)
     sizes = sizes_of(program, call.views) | sizes_of(behind, {**call.views, tensor: call.results[tensor][1]})
     draft = GemmDraft(replace(call, launches=2), program, sizes, states=states, part=True)
     made: Planned = _finished(GEMM, draft, QUIET)

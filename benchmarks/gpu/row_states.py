@@ -122,7 +122,7 @@ class Cell(NamedTuple):
             return replace(found, choice=replace(found.choice, seconds=1e-9))
 
         pipeline._rows_folded = taken if plan is not None else apart
-        passes.beside = lambda *given: plan
+        passes.tiles_of_rows = lambda *given: plan
         return ra.derive_incremental(ra.parse(SPECS[self.name][0]), axis="l").compile("cuda")
 
 

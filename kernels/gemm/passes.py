@@ -41,8 +41,8 @@ from redalg.kernels.gemm.plan import (
 from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
 from redalg.kernels.gemm.row_states import RowStates, require_folds
-from redalg.kernels.gemm.row_states import chosen as beside
-from redalg.kernels.gemm.row_states import seconds as beside_seconds
+from redalg.kernels.gemm.row_states import chosen as tiles_of_rows
+from redalg.kernels.gemm.row_states import seconds as row_seconds
 from redalg.kernels.gemm.row_states import told as told_states
 from redalg.kernels.gemm.tiles import GemmPlan, Rounds, blocks_of
 from redalg.kernels.ir.layouts import View
@@ -316,7 +316,7 @@ def tiled(draft: GemmDraft) -> None:
     assert made is not None and operands is not None
     staged, width = staged_width(operands.results, made.column, sizes)
     if draft.states is not None:
-        _tiled_beside(draft, draft.states)
+        _tiled_rows(draft, draft.states)
         return
     few = _few(draft)
     plan = None if few is None else narrow(few)
@@ -340,7 +340,7 @@ def tiled(draft: GemmDraft) -> None:
     )
 
 
-def _tiled_beside(draft: GemmDraft, states: RowStates) -> None:
+def _tiled_rows(draft: GemmDraft, states: RowStates) -> None:
     """Tiles of clusters that have whole rows, which are reduced in the epilogue. Raises: Outside."""
     made, operands = draft.made, draft.operands
     assert made is not None and operands is not None
@@ -348,7 +348,7 @@ def _tiled_beside(draft: GemmDraft, states: RowStates) -> None:
     wide = [r for r in operands.results if made.column in r.axes]
     staged, width = staged_width(wide, made.column, draft.sizes) if wide else (False, 1)
     broad = not reads_columns(states.elements(), made.column, _vectors(draft))
-    plan = beside(few, len(states.walk.parts), broad)
+    plan = tiles_of_rows(few, len(states.walk.parts), broad)
     draft.states = replace(states, whole=draft.sizes[made.column] == plan.columns * plan.sharing.blocks)
     draft.tiles = replace(_with_vectors(draft, plan), staged=staged, vector=width > 1)
 
@@ -465,7 +465,7 @@ def _seconds(draft: GemmDraft, plan: GemmPlan) -> float:
     if draft.parted is not None:
         return draft.parted.seconds
     if draft.narrow is not None and draft.states is not None:
-        return target.launch + beside_seconds(draft.narrow, plan)
+        return target.launch + row_seconds(draft.narrow, plan)
     if draft.narrow is not None:
         return target.launch * (not plan.early) + draft.narrow.seconds(plan)
     pixels = operands.places[0].pixels

@@ -40,12 +40,12 @@ NUMBER = (Sum, Average, Extremum, Product)  # operators of single numbers, which
 class RowStates:
     """What becomes of a product's rows in its epilogue. ``program``: of the rows, whose stream is the product's
     columns; ``tensor``: what it reads the product as, ``value``: what that is of the sums (None until it is known);
-    ``beside``: results that are the product itself; ``whole``: the last block has no columns beyond the end."""
+    ``others``: results that are the product itself; ``whole``: the last block has no columns beyond the end."""
 
     program: Program
     tensor: str
     value: Node | None = None
-    beside: tuple[Result, ...] = ()
+    others: tuple[Result, ...] = ()
     whole: bool = False
 
     @property
@@ -55,15 +55,15 @@ class RowStates:
     def over(self, results: Sequence[Result]) -> RowStates:
         """With what the tensor is of the sums, by the product's own results. Raises: Outside."""
         nodes = {r.name: r.node for r in results}
-        value, others = nodes[self.tensor], [r for r in results if r.name in {b.name for b in self.beside}]
+        value, others = nodes[self.tensor], [r for r in results if r.name in {b.name for b in self.others}]
         if any(r.node is not value for r in others):
             raise Outside("another result is made of the product, by a map of its own")
-        return replace(self, value=value, beside=tuple(replace(r, node=_sums_of(value)) for r in others))
+        return replace(self, value=value, others=tuple(replace(r, node=_sums_of(value)) for r in others))
 
     def results(self) -> tuple[Result, ...]:
         """All results, over sums in whose place the tensor's values have come."""
         own = (replace(r, node=self._read(r.node), keeps=False) for r in self.program.results)
-        return (*self.beside, *own)
+        return (*self.others, *own)
 
     def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Steps over these sums."""

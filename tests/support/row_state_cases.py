@@ -63,7 +63,7 @@ def forced(monkeypatch: Any, want: tuple[int, int, int] | None) -> list[Planned]
         return min(own, key=lambda p: row_states.seconds(made, p))
 
     monkeypatch.setattr(pipeline, "_rows_folded", found)
-    monkeypatch.setattr(passes, "beside", pick)
+    monkeypatch.setattr(passes, "tiles_of_rows", pick)
     return taken
 
 

@@ -184,15 +184,15 @@ def apart(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     """Numbers that each consumer, or each block of a cluster, has a part of are exchanged before they are used: maxima
     before elements are compared with them, sums before they are stored."""
     split = program.facts.get("blocks that split the terms", 1) > 1
-    beside = program.facts.get("blocks that have parts of rows", 1) > 1
-    if not (split or beside or program.own):
+    side_by_side = program.facts.get("blocks that have parts of rows", 1) > 1
+    if not (split or side_by_side or program.own):
         return
     part: set[str] = set()
     for op in run(body, 2):
         if isinstance(op, Exchange):
             part -= {*op.tiles}
         elif isinstance(op, Reduce):
-            if not beside:  # a block's own state is of its own maximum
+            if not side_by_side:  # a block's own state is of its own maximum
                 yield from (f"{t} is used before consumers exchange it" for t in op.reads if t in part)
             part |= {t for t in op.writes if t != op.weights}
         elif isinstance(op, Rows):
