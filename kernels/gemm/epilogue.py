@@ -44,7 +44,7 @@ def quick_names(results: Sequence[Result], column: str, vectors: Collection[Node
 
 def quick_of_rows(results: Sequence[Result], column: str, vectors: Collection[Node] = ()) -> dict[str, str]:
     """The same where rows are reduced: comparisons with the ends of a maximum are of no quotient."""
-    if any(STORAGE[r.dtype] > 2 or "float" not in r.dtype for r in results if column in r.axes):
+    if any(STORAGE[r.dtype] > 2 or "float" not in r.dtype for r in results):
         return {}
     judged = [a for n in walk(*(r.node for r in results)) if n.op in DISCRETE for a in n.args]
     return QUICK | ({} if any(is_inverse(n) for n in walk(*judged)) else {f"/{column}": "fast_div"})

@@ -128,7 +128,6 @@ class Bringing:
             size = self.access.size(self.made.column)
             out(f"clamped_{column} = min(column_first + 8 * place, {size} - 8)  # beyond the end: what nobody reads")
             self.epilogue.indices("own_first + line", True)
-            where = self.access.leaf(leaf, self.epilogue.index)
-            index = where[where.index("(") + 1 : -1].split(", ", 1)[1]
+            index = self.access.place(leaf, self.epilogue.index)
             fetch, name = self.access.operands[leaf.attr.name].dtype, self.access.array_names[leaf.attr.name]
             out(f"fetch_{fetch}x8({name}, {index}, staged + {p.pitch} * line + 16 * place)")

@@ -115,8 +115,12 @@ class Access:
         if operand.number:
             name = self.array_names[operand.name]
             return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = [f"{at(a)} * {self.stride(operand.name, d)}" for d, a in enumerate(node.attr.axes)]
-        return self.load(operand, " + ".join(terms) or "0")
+        return self.load(operand, self.place(node, at))
+
+    def place(self, node: Node, at: Callable[[str], str]) -> str:
+        """The text of where a tensor's element lies, with `at` for the index along an axis."""
+        terms = (f"{at(a)} * {self.stride(node.attr.name, d)}" for d, a in enumerate(node.attr.axes))
+        return " + ".join(terms) or "0"
 
     def as_real(self, dtype: str, text: str) -> str:
         floats = dtype.startswith(("float", "bfloat"))
