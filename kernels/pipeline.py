@@ -375,6 +375,8 @@ def _rows_folded(call: Call, rows: Form, tensor: str, results: tuple[Result, ...
     sizes = sizes_of(program, call.views) | sizes_of(behind, {**call.views, tensor: call.results[tensor][1]})
     draft = GemmDraft(replace(call, launches=2), program, sizes, states=states, part=True)
     made: Planned = _finished(GEMM, draft, QUIET)
+    if {r.name for r in made.program.results} != dtype_of.keys():
+        raise Outside("a result is made by neither the product nor its rows")
     order = {name: k for k, name in enumerate(dtype_of)}
     own = tuple(sorted(made.program.results, key=lambda r: order[r.name]))
     return _laid(call, replace(made, program=replace(made.program, results=own)))

@@ -55,6 +55,8 @@ class RowStates:
     def over(self, results: Sequence[Result]) -> RowStates:
         """With what the tensor is of the sums, by the product's own results. Raises: Outside."""
         nodes = {r.name: r.node for r in results}
+        if self.tensor not in nodes or not any(_is_sums(n) for n in walk(nodes[self.tensor])):
+            raise Outside("what its rows read is not made of the product's sums")
         value, others = nodes[self.tensor], [r for r in results if r.name in {b.name for b in self.others}]
         if any(r.node is not value for r in others):
             raise Outside("another result is made of the product, by a map of its own")
@@ -89,7 +91,11 @@ class RowStates:
 
 def _sums_of(value: Node) -> Node:
     """The leaf that stands for the values, once they are in the place of the sums."""
-    return next(n for n in walk(value) if n.op == "state" and n.attr.name == SUMS)
+    return next(filter(_is_sums, walk(value)))
+
+
+def _is_sums(n: Node) -> bool:
+    return n.op == "state" and n.attr.name == SUMS
 
 
 def require_folds(program: Program, column: str) -> None:
