@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import redalg as ra
 from benchmarks.gpu.chains import COLD, _captured, _count, _raced
+from benchmarks.gpu.parts import _all, _error
 from benchmarks.harness.processes import stamp
 from redalg.kernels import pipeline
 from redalg.kernels.gemm import passes, row_states
@@ -201,16 +202,6 @@ def _line(made: Cell, count: int, compiled: bool) -> dict[str, Any]:
     line["us"] = _raced({who: _captured(call, sets) for who, call in calls.items()}, len(sets), 3, 0.01)
     torch.cuda.empty_cache()
     return line
-
-
-def _all(found: Any) -> list[Any]:
-    return [*found.values()] if isinstance(found, dict) else [*found] if isinstance(found, tuple) else [found]
-
-
-def _error(found: list[Any], expected: list[Any]) -> float:
-    """The largest of all results, relative to the largest value."""
-    pairs = zip(found, expected, strict=True)
-    return max(float(((x.double() - y).abs().max() / y.abs().max()).item()) for x, y in pairs)
 
 
 if __name__ == "__main__":
