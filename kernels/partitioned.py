@@ -20,6 +20,7 @@ from redalg.kernels.gemm.match import SMALL, TYPES
 from redalg.kernels.ir.layouts import VECTOR_BYTES, View
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
+from redalg.kernels.ir.schedule import TENSOR
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.lower.partition import Partition, form_over, partitions
@@ -52,8 +53,8 @@ def parted(
     best = None
     further = {str(call.dtypes[t.name]) for t in call.form.spec.tensors if t.axes}.isdisjoint((*TYPES, *SMALL))
     ways = partitions(call.form.spec, sizes, call.among.taken, further)
-    found = (p for p in ways if _is_of_floats(p, call))
-    for partition in sorted(found, key=lambda p: len(p.before)):
+    floats = (p for p in ways if _is_of_floats(p, call))
+    for partition in sorted(floats, key=lambda p: len(p.before)):
         for rounded in (True, False):
             made = _Parts(call, program, sizes, partition, whole, rounded)
             if rounded and not made.narrow:
@@ -61,7 +62,8 @@ def parted(
             if not rounded and folded is not None:
                 best = lesser_of(best, made.in_epilogue(folded))
             try:
-                best = made.planned(best.choice.seconds if best is not None else inf)
+                found = made.planned(best.choice.seconds if best is not None else inf)
+                best = found if call.schedule != TENSOR or on_tensor_cores(found) else best
             except BrokenPass:
                 raise
             except _Slower:
