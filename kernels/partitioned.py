@@ -55,22 +55,13 @@ def parted(
     ways = partitions(call.form.spec, sizes, call.among.taken, further)
     floats = (p for p in ways if _is_of_floats(p, call))
     for partition in sorted(floats, key=lambda p: len(p.before)):
-        for rounded in (True, False):
-            made = _Parts(call, program, sizes, partition, whole, rounded)
-            if rounded and not made.narrow:
-                continue
-            if not rounded and folded is not None:
-                best = lesser_of(best, made.in_epilogue(folded))
-            try:
-                found = made.planned(best.choice.seconds if best is not None else inf)
-                best = found if call.schedule != TENSOR or on_tensor_cores(found) else best
-            except BrokenPass:
-                raise
-            except _Slower:
-                pass
-            except (RedalgError, Outside):  # a part does not derive, or has no kernel
-                continue
-            break
+        plain = _Parts(call, program, sizes, partition, whole, False)
+        if folded is not None and not plain.narrow:
+            best = lesser_of(best, plain.in_epilogue(folded))
+        rounded = [replace(plain, rounded=True, scratch={})] if plain.narrow else []
+        found = next(filter(None, (made.tried(best) for made in (*rounded, plain))), None)
+        if found is not None and (call.schedule != TENSOR or on_tensor_cores(found)):
+            best = found
     return best
 
 
@@ -197,6 +188,17 @@ class _Parts:
         """What all results of the whole call are rounded to, if that is one type."""
         kinds = {r.dtype for r in self.program.results}
         return self.call.rounded or (kinds.pop() if len(kinds) == 1 else "")
+
+    def tried(self, best: Planned | None) -> Planned | None:
+        """The kernels, or the best so far where these take no less time; None where there are none."""
+        try:
+            return self.planned(best.choice.seconds if best is not None else inf)
+        except BrokenPass:
+            raise
+        except _Slower:
+            return best
+        except (RedalgError, Outside):  # a part does not derive, or has no kernel
+            return None
 
     def planned(self, limit: float = inf) -> Planned:
         """The kernels, as the last one after the others. Raises: RedalgError; _Slower if they take `limit` seconds."""

@@ -62,9 +62,19 @@ def _separate(spec: Spec, plan: Plan) -> list[tuple[Spec, Plan]]:
     if len(groups) < 2 or not all(names for names, _ in groups) or not named <= set().union(*stages.values()):
         return whole
     try:
-        return [_part(spec, plan, names, p, stages) for names, p in groups]
+        parts = [_part(spec, plan, names, p, stages) for names, p in groups]
     except RedalgError:  # an axis whose length another part's tensor says
         return whole
+    return parts if all(_is_whole(*part) for part in parts) else whole
+
+
+def _is_whole(spec: Spec, plan: Plan) -> bool:
+    """Whether a part reads no more than its outputs do: an anchor may be of what those of another one read, too (x in
+    the unit of x² - q²)."""
+    (p,) = plan.passes
+    held = [getattr(a, name) for a in p.anchors for name in NODES if hasattr(a, name)]
+    held += [n for s in p.slots for n in (*s.lift, *(m.coefficient for m in s.moves))]
+    return {n.attr for n in walk(*held) if n.op == "tensor"} <= {*spec.tensors}
 
 
 def _is_plain(spec: Spec, plan: Plan) -> bool:

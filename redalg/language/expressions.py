@@ -125,7 +125,11 @@ class Expressions(Tokens):
             return a + b if op == "+" else a - b
         if op in ("*", "/"):
             return a * b if op == "*" else operand(a / b, f"ra.parse, at character {at}")
-        return {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}[op](a, b)
+        try:
+            return {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge}[op](a, b)
+        except TypeError:
+            sides = f"{a} {op} {b}"
+            raise self.error(at, sides, "SymPy has no order of these", "compare numbers that are no nan") from None
 
     def power(self, a: Any, b: Any, at: int) -> Any:
         check_power(a, b, f"ra.parse, at character {at}")

@@ -148,6 +148,7 @@ def test_floats_print_as_decimals_and_thirds_as_quotients():
         ("return o = " + "(" * 5000, "the nesting"),
         ("return o = " + "9" * 5000, "the number"),
         ("return o = 1 / 0 * x[j]", "the complex infinity `zoo`"),
+        ("return o = where((q - q)/(q - q) > 0, 1, x[j])", "nan > 0"),
     ],
 )
 def test_refusals_name_the_place(text, what):

@@ -277,7 +277,7 @@ FORMS_WHY = {
     "many slots and anchors": STEPS,
     "many moves": STEPS,
     "chain of exports": "too deeply",
-    "parts that need each other": "not there at that time",
+    "parts that need each other": "only sums and products may read anchors",
     "many outputs": STEPS,
     "many divisors": "the spec and the form require it",
 }
