@@ -472,18 +472,24 @@ class Judge:
 
             return self._everywhere(n, cases, value, given, apart, infinite=True)
         strict = condition.op == "lt"
-        bad = signs.NEG | signs.ZERO if strict else signs.NEG
-        known = self._arguments(n, strict, output)
-        same = [p for p, _ in self._at_places(n, o, known)]
+        same = [p for p, _ in self._at_places(n, o, self._arguments(n, strict, output))]
 
         def good(p: Poly, held: list[Constraint]) -> bool:
-            p = cases.at_nowhere(p)
-            shown = [v for v, op in cases.shown if isinstance(v, dict) and op in (("lt",) if strict else ("lt", "le"))]
-            alike = not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in (*same, *shown))
-            void = strict and any(not n.expanded(cases.at_nowhere(q)) for q in same)  # no logarithm of 0 is a number
-            return alike or void or _has_sign(n, cases, p, held, strict)
+            return self._is_inside(n, cases, cases.at_nowhere(p), same, held, strict)
 
         return self._everywhere(n, cases, value, given, good)
+
+    def _is_inside(
+        self, n: Normal, cases: Cases, p: Poly, same: list[Poly], held: list[Constraint], strict: bool
+    ) -> bool:
+        """Whether an argument is in a domain of positive numbers, or (not strictly) of 0, too: by its sign, as one of
+        those that the definition has (`same`), or because one of these is 0: no logarithm of that is a number."""
+        bad = signs.NEG | signs.ZERO if strict else signs.NEG
+        shown = [v for v, op in cases.shown if isinstance(v, dict) and op in (("lt",) if strict else ("lt", "le"))]
+        if not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in (*same, *shown)):
+            return True
+        void = strict and any(not n.expanded(cases.at_nowhere(q)) for q in same)
+        return void or _has_sign(n, cases, p, held, strict)
 
     def _arguments(self, n: Normal, strict: bool, output: str) -> list[tuple[Poly, frozenset[str]]]:
         """What an output's definition takes logarithms of wherever it is a number, or (not strictly) also roots."""
