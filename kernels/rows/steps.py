@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from redalg.graph.node import state
 from redalg.graph.operators import (
@@ -24,13 +24,24 @@ from redalg.kernels.ir.program import First, Join, KeyMax, KeyTop, Let, Loop, St
 from redalg.source.names import local
 
 if TYPE_CHECKING:
+    from redalg.kernels.ir.kinds import Kinds
     from redalg.kernels.rows.kernel import Kernel
 
 
-class StepPrinter:
-    """Prints steps into the kernel's text, with the values known in `scope`."""
+class Printed(Protocol):
+    """What steps of numbers ask of the kernel that they are printed into."""
 
-    def __init__(self, kernel: Kernel, scope: Scalars) -> None:
+    kinds: Kinds
+    real: str
+
+    def flush(self, scope: Scalars) -> None: ...
+
+
+class Steps:
+    """Prints steps with the values known in `scope`: of a row, joins of numbers. How its elements are walked, and
+    where the first one is, is its kernel's."""
+
+    def __init__(self, kernel: Printed, scope: Scalars) -> None:
         self.kernel, self.scope = kernel, scope
 
     def steps(self, steps: Iterable[Step], whole: bool = False) -> None:
@@ -57,19 +68,10 @@ class StepPrinter:
         self.scope.names = names
 
     def _walk(self, loop: Loop, whole: bool) -> None:
-        self.kernel.flush(self.scope)
-        self.kernel.folding.loop(loop, self.scope)
-        if whole:
-            self.kernel.group.reduce(loop, self.scope)
+        raise NotImplementedError
 
     def _first(self, step: First) -> None:
-        kernel, name = self.kernel, local(step.name)
-        scope = self.scope.child()
-        scope.leaf = kernel.elements.first_leaf
-        scope.known = {n: t for n, t in scope.known.items() if n.axes.isdisjoint(kernel.program.stream)}
-        text = scope.converted(step.node, "f")
-        self.scope.lines += [*scope.lines, f"{name} = {text}"]
-        self.scope.lines.append(f"{name} = {name} if is_finite_{kernel.real}({name}) else {kernel.real}(0)")
+        raise NotImplementedError
 
     # --- joins -------------------------------------------------------------------------------------------------------
 
@@ -77,10 +79,8 @@ class StepPrinter:
         """Names := a ⊕ b."""
         self.scope.announce([*step.a, *step.b])
         match step.op:
-            case TopK(k):
-                self._lists(step, k)
-            case KeyTop(k):
-                self._largest_keys(step, k)
+            case TopK() | KeyTop():
+                self._lists(step, step.op)
             case KeyMax():
                 self._largest_key(step)
             case Custom(monoid):
@@ -105,11 +105,8 @@ class StepPrinter:
         else:
             scope.lines.append(f"{name} = {joined(step.kind, number, self.kernel.real, a, b)}")
 
-    def _largest_keys(self, step: Join, k: int) -> None:
-        """Put b's list of keys into a's, in place."""
-        insert = self.kernel.folding.key_insertion(k)
-        a, b = (local(side[0].attr.name) for side in (step.a, step.b))
-        self.scope.lines += [f"for i in range({k}):", f"    {insert}({a}, {b}[i])"]
+    def _lists(self, step: Join, op: TopK | KeyTop) -> None:
+        raise NotImplementedError
 
     def _largest_key(self, step: Join) -> None:
         a, b = (self.scope.text(side[0]) for side in (step.a, step.b))
@@ -143,7 +140,41 @@ class StepPrinter:
         weighted = f"{a} * ({real}(1) - fraction_b) + {b} * fraction_b"
         lines.append(f"{name} = {name} if is_finite_{real}({name}) else {weighted}")
 
-    def _lists(self, step: Join, k: int) -> None:
+
+class StepPrinter(Steps):
+    """Those of a kernel of rows: walks over its tiles, and sorted lists."""
+
+    kernel: Kernel
+
+    def __init__(self, kernel: Kernel, scope: Scalars) -> None:
+        super().__init__(kernel, scope)
+
+    def _walk(self, loop: Loop, whole: bool) -> None:
+        self.kernel.flush(self.scope)
+        self.kernel.folding.loop(loop, self.scope)
+        if whole:
+            self.kernel.group.reduce(loop, self.scope)
+
+    def _first(self, step: First) -> None:
+        kernel, name = self.kernel, local(step.name)
+        scope = self.scope.child()
+        scope.leaf = kernel.elements.first_leaf
+        scope.known = {n: t for n, t in scope.known.items() if n.axes.isdisjoint(kernel.program.stream)}
+        text = scope.converted(step.node, "f")
+        self.scope.lines += [*scope.lines, f"{name} = {text}"]
+        self.scope.lines.append(f"{name} = {name} if is_finite_{kernel.real}({name}) else {kernel.real}(0)")
+
+    def _lists(self, step: Join, op: TopK | KeyTop) -> None:
+        """Put b's list into a's, in place."""
+        (self._sorted_lists if isinstance(op, TopK) else self._largest_keys)(step, op.k)
+
+    def _largest_keys(self, step: Join, k: int) -> None:
+        """Put b's list of keys into a's, in place."""
+        insert = self.kernel.folding.key_insertion(k)
+        a, b = (local(side[0].attr.name) for side in (step.a, step.b))
+        self.scope.lines += [f"for i in range({k}):", f"    {insert}({a}, {b}[i])"]
+
+    def _sorted_lists(self, step: Join, k: int) -> None:
         """Put b's list into a's, in place; names other than a's part are the same list."""
         number = self.kernel.kinds.names[step.names[0]]
         insert = self.kernel.folding.insertion(k, number)
