@@ -18,7 +18,7 @@ from redalg.kernels.gemm.match import SUMS
 from redalg.kernels.gemm.row_states import RowStates
 from redalg.kernels.ir.program import First, Fold, Loop
 from redalg.kernels.rows.fold import IDENTITY
-from redalg.kernels.rows.steps import StepPrinter
+from redalg.kernels.rows.steps import Steps
 from redalg.kernels.tile.scalars import TileScalars
 from redalg.source.builder import Builder
 from redalg.source.names import local
@@ -31,7 +31,7 @@ HALVES = (0, 1)  # a thread's rows: of lane/4, and 8 below
 
 class RowFolds:
     """Prints what comes between the sums of a tile and its results. Stands for the kernel of rows that steps are
-    printed into (`StepPrinter`)."""
+    printed into (`redalg.kernels.rows.steps`)."""
 
     def __init__(self, epilogue: Epilogue, states: RowStates) -> None:
         self.epilogue, self.states, self.kernel = epilogue, states, epilogue.kernel
@@ -172,7 +172,7 @@ class RowFolds:
             out(f"n_b = {self._columns('block * COLUMNS')}", "n_new = n + n_b")
             scope = self.scope()
             steps = (s for s in self.states.walk.combine if getattr(s, "name", "") != "n_new")
-            StepPrinter(self, scope).steps(self.states.steps(tuple(steps)))  # type: ignore[arg-type]
+            Steps(self, scope).steps(self.states.steps(tuple(steps)))
             out(*(f"{name} = {name}_new" for name in self.parts), "n = n_new")
         out(*(f"{name}_{half} = {name}" for name in self.parts))
 
@@ -182,11 +182,11 @@ class RowFolds:
         self.out(*(f"{name}{end} = sent[{k}]" for k, name in enumerate(self.parts)))
 
 
-class RowSteps(StepPrinter):
+class RowSteps(Steps):
     """Steps whose walks are over registers of a tile's row."""
 
     def __init__(self, folds: RowFolds, scope: Scalars, half: int) -> None:
-        super().__init__(folds, scope)  # type: ignore[arg-type]
+        super().__init__(folds, scope)
         self.folds, self.half = folds, half
 
     def _walk(self, loop: Loop, whole: bool) -> None:
