@@ -27,7 +27,6 @@ from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of
 from redalg.kernels.ir.program import First, FoldOperator, Join, Loop, Pass, Program, Result, Step, step_nodes
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile.match import Outside
-from redalg.kernels.tile.plan import sums_held
 
 BLOCKS = (1, 2, 4, 8)  # of a cluster, as far as the device has them: side by side, with all columns of their rows
 BROAD = 128  # columns of a tile, at most, where elements read more of a column than the sums
@@ -139,12 +138,10 @@ def _operators(step: Step) -> Iterator[FoldOperator]:
 # --- tiles -----------------------------------------------------------------------------------------------------------
 
 
-def plans(made: Narrow, states: int, broad: bool) -> Iterator[GemmPlan]:
-    """Tiles of clusters that have all columns. `states`: numbers of a row's state; `broad`: elements read nothing of
-    columns but the sums."""
-    most = made.target.block.cluster_limit
+def space(made: Narrow, states: int) -> Iterator[GemmPlan]:
+    """Every tile that is looked at. `states`: numbers of a row's state."""
     for consumers, blocks, columns in product((2, 1), BLOCKS, made.widths()):
-        plan = GemmPlan(
+        yield GemmPlan(
             made.kinds,
             made.flat,
             made.terms,
@@ -160,18 +157,21 @@ def plans(made: Narrow, states: int, broad: bool) -> Iterator[GemmPlan]:
             joined=made.joined,
             states=states,
         )
-        if blocks <= most and all(holds for holds, _ in laws(plan, made, broad)):
-            yield plan
+
+
+def plans(made: Narrow, states: int, broad: bool) -> Iterator[GemmPlan]:
+    """Tiles of clusters that have all columns. `broad`: elements read nothing of columns but the sums."""
+    return (plan for plan in space(made, states) if all(holds for holds, _ in laws(plan, made, broad)))
 
 
 def laws(plan: GemmPlan, made: Narrow, broad: bool) -> Iterator[tuple[bool, str]]:
     """Whether each law holds, and what is wrong where it does not."""
     blocks = plan.sharing.blocks
+    yield blocks <= made.target.block.cluster_limit, "a cluster of more blocks than the device takes"
     yield (blocks - 1) * plan.columns < made.columns <= blocks * plan.columns, "a cluster has not just all columns"
     least = 64 if plan.left_flat else 8
     yield plan.left_rows % (least * blocks) == 0, f"a block brings no whole pattern of {least} rows"
     yield plan.stages >= 2, "no two stages fit shared memory"
-    yield plan.sums <= sums_held(plan.consumers)[0], "sums do not fit registers"
     yield broad or plan.columns <= BROAD, "elements read more of columns than registers hold"
     yield made.rows > 64 * (plan.consumers - 1), "a warpgroup without rows"
 

@@ -149,8 +149,16 @@ def test_every_law_refuses_something_and_keeps_the_fastest() -> None:
     assert row_states.chosen(made, 2, True) == min(kept, key=lambda p: row_states.seconds(made, p))
     assert all(p.columns * p.sharing.blocks >= 1000 > p.columns * (p.sharing.blocks - 1) for p in kept)
     assert {p.columns for p in row_states.plans(made, 2, False)} == {128} < {p.columns for p in kept}
+    small = replace(H200, block=H200.block._replace(cluster_limit=4))
+    cases = replace(made, left_flat=True), replace(made, rows=64), replace(made, target=small)
+    refused, every = set[str](), set[str]()
+    for case in cases:
+        for plan in row_states.space(case, 60):
+            found = [*row_states.laws(plan, case, False)]
+            every |= {why for _, why in found}
+            refused |= {why for holds, why in found if not holds}
+    assert refused == every and len(every) == 6
     assert not [*row_states.plans(replace(made, columns=4000), 2, True)]
-    assert all(p.consumers == 1 for p in row_states.plans(replace(made, rows=64), 2, True))
 
 
 def test_what_an_epilogue_has_not_is_in_parts_and_right() -> None:
