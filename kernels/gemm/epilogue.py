@@ -42,7 +42,7 @@ def quick_names(results: Sequence[Result], column: str, vectors: Collection[Node
     return {**QUICK, f"/{column}": "fast_div"}
 
 
-def quick_of_rows(results: Sequence[Result], column: str, vectors: Collection[Node] = ()) -> dict[str, str]:
+def quick_of_rows(results: Sequence[Result], column: str) -> dict[str, str]:
     """The same where rows are reduced: comparisons with the ends of a maximum are of no quotient."""
     if any(STORAGE[r.dtype] > 2 or "float" not in r.dtype for r in results):
         return {}
@@ -55,9 +55,9 @@ class Epilogue:
         self.kernel, self.out, self.made, self.plan = kernel, kernel.out, kernel.made, kernel.plan
         self.access, self.counter = kernel.access, count(1)
         self.sums, self.half, self.row = "S", 0, 0
-        states = self.made.states
-        names = quick_names if states is None else quick_of_rows
-        self.quick = names(self.made.program.results, self.made.column, self.made.held.nodes)
+        states, results, column = self.made.states, self.made.program.results, self.made.column
+        own = states is None
+        self.quick = quick_names(results, column, self.made.held.nodes) if own else quick_of_rows(results, column)
         self.folds = RowFolds(self, states) if states is not None else None
         self.bringing = Bringing(self)
 
