@@ -20,19 +20,8 @@ from redalg.kernels.schedule.target import H200
 from redalg.numeric.casts import cast_array
 from tests.support import forms
 from tests.support.chain_cases import emulated
+from tests.support.epilogue_cases import EPILOGUES
 
-P = "sum[k](X[m,k]*W[l,k])"
-TEXTS = {
-    "bias": f"return Y = {P} + c[l]",
-    "gelu": f"return Y = gelu({P}*g[l] + c[l])",
-    "residual": f"return Y = {P} + R[m,l]",
-    "both": f"return Y = relu({P} + c[l]) + R[m,l]",
-    "gated by rows": f"return Y = {P}*sigmoid(R[m,l]) + R[m,l]*s[m]",
-    "two of a kind": f"return Y = {P}*Q[m,l] + R[m,l]",
-    "two results": f"return Y = {P} + c[l] + R[m,l], Z = relu({P} + c[l])",
-    "batched": "return Y = sum[k](X[b,m,k]*W[b,l,k]) + c[b,l] + R[b,m,l]",
-    "an index": f"return Y = where(index[l] < 7, {P} + c[l], R[m,l])",
-}
 FEW = replace(H200, multiprocessors=3)  # several tiles for each block
 
 
@@ -43,14 +32,14 @@ def wide_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def views_of(name: str, sizes: Mapping[str, int]) -> dict[str, View]:
-    form = forms.form_of_text(TEXTS[name], "k", 4)
+    form = forms.form_of_text(EPILOGUES[name], "k", 4)
     return {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
 
 
 def planned(
     name: str, sizes: Mapping[str, int], kinds: Mapping[str, str] | None = None, **views: View
 ) -> tuple[Planned, dict[str, str]]:
-    form = forms.form_of_text(TEXTS[name], "k", 4)
+    form = forms.form_of_text(EPILOGUES[name], "k", 4)
     dtypes = {t.name: "bfloat16" for t in form.spec.tensors} | dict(kinds or {})
     return plan(form, dtypes, {**views_of(name, sizes), **views}, FEW, schedule="tensor"), dtypes
 
@@ -58,14 +47,14 @@ def planned(
 def drawn(name: str, sizes: Mapping[str, int], dtypes: Mapping[str, str]) -> dict[str, Any]:
     rng = np.random.default_rng(sum(sizes.values()))
     given: dict[str, Any] = {}
-    for t in forms.form_of_text(TEXTS[name], "k", 4).spec.tensors:
+    for t in forms.form_of_text(EPILOGUES[name], "k", 4).spec.tensors:
         x = rng.standard_normal([sizes[a] for a in t.axes]) / (sizes["k"] ** 0.5 if t.name == "W" else 1.0)
         given[t.name] = np.asarray(cast_array(x, dtypes[t.name]), np.float64)
     return given
 
 
 def checked(name: str, made: Planned, given: Mapping[str, Any], seed: int = 0, **views: View) -> None:
-    spec = forms.form_of_text(TEXTS[name], "k", 4).spec
+    spec = forms.form_of_text(EPILOGUES[name], "k", 4).spec
     expected = ra.reference(spec, **given)
     expected = expected if isinstance(expected, dict) else {next(iter(spec.outputs)): expected}
     lying = {**views_of(name, sizes_of(given, spec)), **views} if views else None
@@ -79,7 +68,7 @@ def sizes_of(given: Mapping[str, Any], spec: ra.Spec) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("sizes", [(150, 136, 200), (70, 72, 96), (300, 64, 8), (33, 72, 63)])
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", EPILOGUES)
 def test_epilogues_are_what_the_definition_says(name: str, sizes: tuple[int, int, int]) -> None:
     """Tiles after tiles, the last ones with few rows and columns; 63 columns are no whole copies of 16 bytes."""
     lengths = dict(zip("mkl", sizes, strict=True)) | {"b": 2}
@@ -90,7 +79,7 @@ def test_epilogues_are_what_the_definition_says(name: str, sizes: tuple[int, int
     held = "shared_load_bfloat16" in made.module.source
     one = name not in ("bias", "gelu", "two results")
     assert held == (one and lengths["l"] % 8 == 0)
-    assert ("own_vectors" in made.module.source) == ("c[" in TEXTS[name])
+    assert ("own_vectors" in made.module.source) == ("c[" in EPILOGUES[name])
 
 
 @pytest.mark.parametrize("kinds", [{"c": "float32"}, {"R": "float32"}, dict.fromkeys("XWcR", "float16"), {"R": "int8"}])
@@ -146,7 +135,7 @@ def test_a_broken_epilogue_is_seen(name: str) -> None:
 @pytest.mark.parametrize("name", ["bias", "gelu", "residual", "both"])
 def test_wide_tiles_assemble_without_spills(name: str) -> None:
     sizes = {"m": 8192, "k": 1024, "l": 1024}
-    form = forms.form_of_text(TEXTS[name], "k", 4)
+    form = forms.form_of_text(EPILOGUES[name], "k", 4)
     made = plan(form, dict.fromkeys((t.name for t in form.spec.tensors), "bfloat16"), views_of(name, sizes), H200)
     assembled = assemble(made.module, H200.cc, made.choice.registers)
     assert "by 256 columns" in made.choice.reasons[0] and assembled.spill_stores == assembled.spill_loads == 0

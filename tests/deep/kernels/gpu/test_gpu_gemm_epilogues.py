@@ -9,18 +9,12 @@ import pytest
 
 import redalg as ra
 from tests.support import row_state_cases as rows
+from tests.support.epilogue_cases import EPILOGUES
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
-P = "sum[k](X[m,k]*W[l,k])"
-EPILOGUES = {
-    "bias": f"return Y = {P} + c[l]",
-    "gelu": f"return Y = gelu({P} + c[l])",
-    "residual": f"return Y = {P} + R[m,l]",
-    "both": f"return Y = silu({P}*g[l] + c[l]) + R[m,l]",
-    "two results": f"return Y = {P} + c[l] + R[m,l], Z = relu({P} + c[l])",
-}
+NAMES = ("bias", "gelu", "residual", "both", "two results")
 
 
 def close(form: Any, given: dict[str, Any], bound: float) -> Any:
@@ -45,7 +39,7 @@ def _all(found: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 @pytest.mark.parametrize("sizes", [(1030, 520, 712), (2048, 1024, 1024), (700, 72, 1001), (5, 520, 712)])
-@pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.parametrize("name", NAMES)
 def test_epilogues(name: str, sizes: tuple[int, int, int], kind: str) -> None:
     form, lengths = ra.derive_incremental(ra.parse(EPILOGUES[name]), axis="k"), dict(zip("mkl", sizes, strict=True))
     torch.manual_seed(sum(sizes))
