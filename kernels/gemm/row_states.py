@@ -170,7 +170,7 @@ def laws(plan: GemmPlan, made: Narrow, broad: bool) -> Iterator[tuple[bool, str]
     yield blocks <= made.target.block.cluster_limit, "a cluster of more blocks than the device takes"
     yield (blocks - 1) * plan.columns < made.columns <= blocks * plan.columns, "a cluster has not just all columns"
     least = 64 if plan.left_flat else 8
-    yield plan.left_rows % (least * blocks) == 0, f"a block brings no whole pattern of {least} rows"
+    yield plan.left_rows % (least * blocks) == 0, "a block brings no whole patterns of 64 rows, or of 8"
     yield plan.stages >= 2, "no two stages fit shared memory"
     yield broad or plan.columns <= BROAD, "elements read more of columns than registers hold"
     yield made.rows > 64 * (plan.consumers - 1), "a warpgroup without rows"
