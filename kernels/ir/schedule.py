@@ -17,6 +17,7 @@ COPIED = (4, 8, 16)  # bytes of an asynchronous copy (PTX ISA 9.0, "cp.async")
 TURNED, TURNED_THREAD = 64, 4
 SECTOR = 32  # bytes in which memory is read and written
 EARLY = 32  # elements of what all rows share that a thread loads together with its row
+SPLIT_WORDS = 8  # values of splits of a row that a thread asks for at a time, when their states are joined
 AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
 TENSOR = "tensor"  # on tensor cores, by whichever class of programs fits (`redalg.kernels.tile`, `redalg.kernels.gemm`)
 MMA = "mma"  # attention by mma.sync, whatever the compute capability

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.all_reduce import TOTAL, AllReduce
 from redalg.kernels.ir.program import BARRIER, Let, Loop, Part, Pass, step_nodes
-from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.ir.schedule import SPLIT_WORDS, Schedule
 from redalg.source.names import local
 
 if TYPE_CHECKING:
@@ -263,9 +263,7 @@ class Merge:
         self._no_elements()
         self._list_copies()
         with out.block("while low < stop:"):
-            self._load_split(tables)
-            self._combine([f"{name}_b" for name, _, _ in self.parts])
-            out("low += 1")
+            self._next_splits(tables)
         if self.at_once:
             self._all_reduce(self.at_once)
         elif s.column:
@@ -282,21 +280,50 @@ class Merge:
         """The state of a split, to its place in the tables."""
         for (name, kind, top), table in zip(self.parts, tables, strict=True):
             store = f"store_{self._storage(kind)}({table}, {{}}, {{}})"
-            place = "row * SPLIT + split" if name != "n" else self._counted_at("split")
+            place = self._split_at(name, "split")
             with self._each(top) as i:
                 self.out(store.format(f"({place}) * {top} + i" if top else place, name + i))
 
-    def _load_split(self, tables: list[str]) -> None:
-        """The state of split `low`, from there."""
-        for (name, kind, top), table in zip(self.parts, tables, strict=True):
-            load = f"load_relaxed_{self._storage(kind)}({table}, {{}})"
-            place = "row * SPLIT + low" if name != "n" else self._counted_at("low")
-            with self._each(top) as i:
-                self.out(f"{name}_b{i} = {load.format(f'({place}) * {top} + i' if top else place)}")
+    def _next_splits(self, tables: list[str]) -> None:
+        """The states of a thread's next splits, from `low` on: all of them are asked for before the first is joined."""
+        out, several = self.out, self._asked
+        others = [f"{name}_b" for name, _, _ in self.parts]
+        if several == 1:
+            self._load_split(tables, "low", others)
+            self._combine(others)
+            out("low += 1")
+            return
+        for name, kind, _ in self.parts:
+            out(f"{name}_splits = cuda.local.array({several}, {self._dtype(kind)})")
+        with out.block(f"for k in range({several}):"), out.block("if low + k < stop:"):
+            self._load_split(tables, "low + k", [f"{name}_splits[k]" for name, _, _ in self.parts])
+        with out.block(f"for k in range({several}):"), out.block("if low + k < stop:"):
+            self._combine([f"{name}_splits[k]" for name, _, _ in self.parts])
+        out(f"low += {several}")
 
-    def _counted_at(self, split: str) -> str:
-        """Where the count of a split lies: neighbouring rows of a thread have one."""
-        return f"{'row' if self.schedule.coarsen == 1 else 'first_row'} * SPLIT + {split}"
+    @property
+    def _asked(self) -> int:
+        """How many splits a thread asks for at a time: what comes from L2 takes as long as all joins together."""
+        s = self.schedule
+        if any(top for _, _, top in self.parts):
+            return 1
+        return max(1, min(-(-s.split // s.threads), SPLIT_WORDS // (len(self.parts) * s.neighbours)))
+
+    def _load_split(self, tables: list[str], split: str, into: list[str]) -> None:
+        """The state of a split, from there."""
+        for (name, kind, top), table, other in zip(self.parts, tables, into, strict=True):
+            load = f"load_relaxed_{self._storage(kind)}({table}, {{}})"
+            place = self._split_at(name, split)
+            with self._each(top) as i:
+                self.out(f"{other}{i} = {load.format(f'({place}) * {top} + i' if top else place)}")
+
+    def _split_at(self, name: str, split: str) -> str:
+        """Where a value of a split lies: what neighbouring threads have, side by side. Neighbouring rows of a thread
+        have one count."""
+        row = "first_row" if name == "n" and self.schedule.coarsen > 1 else "row"
+        if not self.schedule.column:
+            return f"{row} * SPLIT + {split}"
+        return f"{f'({split})' if ' ' in split else split} * {self.kernel.total} + {row}"
 
     def _storage(self, kind: str) -> str:
         return {"i": "int64", "b": "bool", "k": "uint64"}.get(kind, self.kernel.program.real)

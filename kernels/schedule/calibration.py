@@ -48,9 +48,11 @@ class Exchange(NamedTuple):
     sent: int  # cycles until values of all blocks of a cluster have come, which are waited for by an mbarrier
     atomic: float  # seconds: a fence, an atomic on one counter, and reading the states of the other splits
     met: float  # seconds more where no copies are on their way meanwhile
-    # Seconds more until splits of columns are merged, and for every word of their states beyond the first.
+    # Seconds more until splits of columns are merged, and for every word of their states beyond the first; less of
+    # fewer than twice so many rows, none of so many.
     column_split: float
     column_word: float
+    column_rows: int
 
 
 class Blocks(NamedTuple):
@@ -192,6 +194,7 @@ H200 = Calibration(
         # 1.088 with 4 us for all of them (H200, 2026-11-30).
         column_split=0.6e-6,
         column_word=1.4e-6,
+        column_rows=32,
     ),
     Blocks(
         start=0.3e-6,

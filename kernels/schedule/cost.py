@@ -14,7 +14,7 @@ from functools import cached_property
 from math import ceil, hypot, log2
 
 from redalg.kernels.ir.layouts import VECTOR_BYTES
-from redalg.kernels.ir.schedule import SECTOR, Schedule, by_network, partial_sums
+from redalg.kernels.ir.schedule import SECTOR, SPLIT_WORDS, Schedule, by_network, partial_sums
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.case import (
     MOST_REGISTERS,
@@ -530,14 +530,24 @@ class _Model:
 
     def _splits_meet(self) -> float:
         """Seconds in which splits leave their states in memory, and in which these are read."""
-        s, waits = self.s, self.known.exchange
-        per_thread = s.split if self.case.program.columns else -(-s.split // s.threads)
-        merge = 2 * self.work.instructions.merge / self.target.clock
-        met = 0.0 if s.prefetch else waits.met
-        seconds = waits.atomic + met
+        s, waits, work = self.s, self.known.exchange, self.work
+        seconds = waits.atomic + (0.0 if s.prefetch else waits.met)
         if s.column:
-            seconds += waits.column_split + waits.column_word * (self.work.held.state - 1)
-        return seconds + per_thread * (self.target.latency + merge)
+            # Of few rows hardly any: logsumexp of a transposed 12x40001 float32 takes 4.6 us by 44 splits, 7.0 by
+            # clusters, the variance of 400003x7 bfloat16 down its columns 8.1 and 10.0; the largest of 250x6001 float32
+            # 7.9 by 33 splits, 5.8 by none (H200, 2026-11-30).
+            last = not s.persistent or self.case.turned  # that block goes on alone, and has every word to bring
+            apart = waits.column_split + (waits.column_word * (work.held.state - 1) if last else 0.0)
+            few = max(0.0, work.rows / waits.column_rows - 1)
+            seconds += apart * (1.0 if self.case.turned else min(1.0, few))
+        merge = 2 * work.instructions.merge / self.target.clock
+        if self.case.program.columns:
+            return seconds + s.split * (self.target.latency + merge)
+        per_thread = -(-s.split // s.threads)
+        asked = -(
+            -per_thread * max(1, work.held.state) // SPLIT_WORDS
+        )  # turns, in each of which all loads are under way
+        return seconds + asked * self.target.latency + per_thread * merge
 
     def block_seconds(self) -> float:
         """A block alone: waits for its tiles, computes them, meets the others."""
@@ -708,16 +718,16 @@ class _Model:
             lines = self.known.lines
             found *= (lines.several if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
             found *= lines.four if self.s.coarsen > 2 and not self.s.kept else 1.0
-            found *= self._last_round()
-        return found
+        return found * self._last_round()
 
     def _last_round(self) -> float:
-        """How much longer splits of columns take that meet round after round, of which the last leaves blocks idle."""
+        """How much longer splits take that meet round after round, of which the last leaves blocks idle."""
         # Softmax of a transposed 333x100001 bfloat16 takes 101 us by 12 splits of all 21 groups at once, 144 by 25
         # splits of 10, 10 and one; of columns 459659x515 float16 906 by 52 splits in one round, 1190 by 58 in three.
         # Among 285 schedules of twelve cells of unaligned columns the choice takes 1.12 times the best, 1.16 without
-        # (H200, 2026-11-29).
-        if not self.s.persistent or self.s.kept or self.s.split == 1:
+        # (H200, 2026-11-29). LayerNorm of 7x700001 float16 takes 18.6 us by 86 splits that hold rows, six rows and then
+        # one, 14.0 by clusters; softmax of 3x1500007 float32 21.5 by 92, 20.3 by 128 that walk them (2026-11-30).
+        if not self.s.persistent or self.s.kept or self.s.split == 1 or self.s.prefetch or not self.case.program.keeps:
             return 1.0
         groups, at_once, rounds = self._rounds()
         return 1.0 if rounds == 1 else (rounds * at_once / groups) ** self.known.kept_splits.idle

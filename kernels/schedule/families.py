@@ -82,7 +82,10 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         yield from (s for vector in peeled_vectors(case) for s in _shared_maps(case, vector, True))
         yield from _staged(case)
     if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
-        yield from (s for s in waiting(case) if not s.resident)
+        # In registers where each block has a multiprocessor: log_softmax of 1x517184 float32 takes 5.8 us so, 7.1 by
+        # splits that walk it and 9.0 by clusters; LayerNorm of 7x700001 float16 18.6, 14.8, 14.0 (H200, 2026-11-30).
+        sms = case.target.multiprocessors
+        yield from (s for s in waiting(case) if not s.resident or s.split * max(1, case.work.rows) <= sms)
     if not deterministic:
         yield from prefetched(case)
     yield from _columns(case, deterministic)
@@ -446,17 +449,20 @@ def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Itera
     """Splits of rows side by side, on blocks that meet at a grid barrier before they write: up to four of them on a
     multiprocessor, which fill each other's waits."""
     groups, sms = -(-max(1, case.work.rows) // (rows * coarsen)), case.target.multiprocessors
-    if not (case.reduces and case.program.keeps) or case.work.length < LONG or threads * rows < 256:
+    if not (case.reduces and case.program.keeps) or case.work.length < MEETING or threads * rows < 256:
         return
     counts = (sms // groups, power(sms // groups + 1) // 2, *(k * sms // groups for k in (2, 3, 4)))
     for count in dict.fromkeys(n for n in counts if n > 1):
-        held = tile_for(-(-case.work.length // count), threads, 1)
-        for tile, resident in (*((n, False) for n in (8, 16, 32)), *([(held, True)] if held else [])):
-            if tile * coarsen <= (LARGEST_TILE if resident or coarsen == 1 else LARGEST_TILE // 2):
-                s = Schedule(threads, rows, 1, tile, resident, column=True, split=count, persistent=True)
-                yield replace(s, coarsen=coarsen)
+        # What threads hold while they meet, and where it goes to, spills: softmax of columns 80001x25 float16 takes
+        # 34 us so and 17 by walking twice; of ten cells, one was faster (17.4 us for 19.9; H200, 2026-11-30).
+        for tile in (8, 16, 32):
+            if tile * coarsen <= (LARGEST_TILE if coarsen == 1 else LARGEST_TILE // 2):
+                yield Schedule(threads, rows, 1, tile, column=True, split=count, persistent=True, coarsen=coarsen)
 
 
+# Elements of a column from which on splits of it may meet: softmax of columns 27700x16 float16 takes 5.9 us so, 6.8 by
+# clusters, of 25521x33 float32 10.5 and 14.6 (H200, 2026-11-30).
+MEETING = 1 << 11
 BUSY = 512  # threads of a multiprocessor that keep rows in splits, at least
 HALF = 16  # bytes at a place that a block keeps, at least: half of what memory brings
 HELD = 4  # elements that a thread of a cluster has at least

@@ -43,7 +43,7 @@ def check_legal(case: Case, s: Schedule) -> None:
         assert length - (length % s.vector if s.peel else 0) <= held
         assert registers(case, s) * s.block <= case.target.multiprocessor.registers or s.block < 32
     if s.exact:
-        whole = s.cluster * s.threads * s.tile * (1 if s.resident else s.split)
+        whole = s.cluster * s.threads * s.tile * s.split
         assert length == whole if s.resident else length % whole == 0
     if s.split > 1:
         assert len(case.program.passes) <= 1 and (s.persistent or not (case.program.passes and case.program.keeps))
