@@ -166,6 +166,8 @@ class _Facts:
         return self.done[root]
 
     def _of(self, n: Node) -> Sure:
+        if self.scope.is_known(n):
+            return NOTHING  # the pass before this one has said it of what it hands on
         if n.op in _RULES:
             return _RULES[n.op](self, n)
         if self._is_parameter(n):
