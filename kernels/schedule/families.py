@@ -82,13 +82,20 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         yield from (s for vector in peeled_vectors(case) for s in _shared_maps(case, vector, True))
         yield from _staged(case)
     if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
-        # In registers where each block has a multiprocessor: log_softmax of 1x517184 float32 takes 5.8 us so, 7.1 by
-        # splits that walk it and 9.0 by clusters; LayerNorm of 7x700001 float16 18.6, 14.8, 14.0 (H200, 2026-11-30).
-        sms = case.target.multiprocessors
-        yield from (s for s in waiting(case) if not s.resident or s.split * max(1, case.work.rows) <= sms)
+        yield from (s for s in waiting(case) if not s.resident or _waits_alone(case, s))
     if not deterministic:
         yield from prefetched(case)
     yield from _columns(case, deterministic)
+
+
+def _waits_alone(case: Case, s: Schedule) -> bool:
+    """Whether splits that hold their rows while they meet have a multiprocessor each, and registers to spare: where
+    several are on one, those that walk theirs fill each other's waits."""
+    # log_softmax of 1x517184 float32 takes 5.8 us so, 7.1 by splits that walk it and 9.0 by clusters, LayerNorm of
+    # 2x1000000 float32 13.2, 19.5 and 24.7; of 7x700001 float16, by several on a multiprocessor, 18.6, 14.8 and 14.0;
+    # softmax of 3x1000000 bfloat16, by 93 blocks of 32768 elements, 10.1, 9.0 and 12.5 (H200, 2026-11-30).
+    rows = max(1, case.work.rows)
+    return s.split * rows <= case.target.multiprocessors and (rows == 1 or s.threads * s.tile <= LONG // 2)
 
 
 def _summing(case: Case, widest: int) -> Iterator[Schedule]:
