@@ -9,9 +9,12 @@ seen where the form is run on streams with infinities (`redalg.laws.infinities`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from functools import reduce
 from itertools import permutations
+from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 from redalg.engine.emit import Emitter
@@ -40,6 +43,7 @@ class Sure(NamedTuple):
 
 
 NOTHING = Sure()
+UNMENDED: Mapping[Node, Node] = MappingProxyType({})
 
 
 class Undefined:
@@ -56,22 +60,22 @@ class Undefined:
 
         `resolved`: the definition over stages that derive.
         """
-        value, hidden = self._compared(resolved, value)
+        value, hidden, mended = self._compared(resolved, value)
         if is_position(node):
             value = g.where(_written(self._first(node)), g.ZERO, value)
             return g.where(_written(hidden), g.special("nan"), value), not hidden
         if is_exact(node):
             return value, not hidden  # which has no NaN
         wanted = self.wanted(node)
-        nan, infinite = self._emitted(wanted.nan), self._emitted(wanted.infinite)
+        nan, infinite = (self._emitted(c, mended) for c in (wanted.nan, wanted.infinite))
         form = self.shown(value) if nan or infinite else NOTHING
         lost = _beyond(infinite, form.infinite.union(form.nan, *self.read))
         lost = _either(lost, _beyond(nan, form.nan.union(*self.read)), hidden)
         return g.where(_written(lost), g.special("nan"), value), not hidden
 
-    def _compared(self, node: Node, value: Node) -> tuple[Node, Condition]:
+    def _compared(self, node: Node, value: Node) -> tuple[Node, Condition, dict[Node, Node]]:
         """Comparisons that do not hold where a side is NaN, and where those and positions inside of stages, and what is
-        calculated from positions, may not be the definition's."""
+        calculated from positions, may not be the definition's. And what each comparison is then."""
         below = {n for s in g.walk(node) if self.cascade.scope.is_stage(s) for n in g.walk(*s.args)}
         mended, there = dict[Node, Node](), set(g.walk(value))
         hidden = [self._first(n) for n in g.walk(node) if is_position(n) and n is not node]
@@ -83,7 +87,7 @@ class Undefined:
             else:
                 hidden.append(lost)
         free = (frozenset(self._along_result(c, node.axes) for c in lost) for lost in hidden)
-        return g.substitute(value, mended, raw=True) if mended else value, _either(*free)
+        return g.substitute(value, mended, raw=True) if mended else value, _either(*free), mended
 
     def _along_result(self, conjunction: frozenset[Node], axes: frozenset[str]) -> frozenset[Node]:
         """Somewhere along what a result has not."""
@@ -109,8 +113,11 @@ class Undefined:
     def _has_value(self, n: Node) -> bool:
         return self.cascade.scope.uses(n) and not n.is_boolean and self.wanted.can_be_asked(n)
 
-    def _emitted(self, condition: Condition) -> Condition:
-        return frozenset(frozenset(map(self.emit, conjunction)) for conjunction in condition)
+    def _emitted(self, condition: Condition, mended: Mapping[Node, Node] = UNMENDED) -> Condition:
+        emitted = (frozenset(map(self.emit, conjunction)) for conjunction in condition)
+        if not mended:
+            return frozenset(emitted)
+        return frozenset(frozenset(g.substitute(c, mended, raw=True) for c in conjunction) for conjunction in emitted)
 
 
 def _failing(comparison: Node, op: str, nan: Node) -> Node:
@@ -234,9 +241,8 @@ class _Facts:
         then, other = (self.done[b] for b in n.args[1:])
         if self.can_be_asked(condition):
             yes, no = _holds(condition), _holds(g.negate(condition))
-            return Sure(
-                *(_either(_both(yes, _anywhere(a)), _both(no, _anywhere(b))) for a, b in zip(then, other, strict=True))
-            )
+            pairs = zip(then, other, strict=True)
+            return Sure(*(_either(_both(yes, _within(yes, a)), _both(no, _within(no, b))) for a, b in pairs))
         return Sure(*(_both(a, b) for a, b in zip(then, other, strict=True)))
 
     def _reduce(self, n: Node) -> Sure:
@@ -270,23 +276,69 @@ def _passes_nan(n: Node) -> bool:
     return n.op in FUNCTIONS or n.op in ("maximum", "minimum", "cast")
 
 
-def _anywhere(condition: Condition) -> Condition:
-    """The same by comparisons that have a value everywhere: no function is asked where nothing reads it."""
-    found = (_all(_defined(atom) for atom in conjunction) for conjunction in condition)
-    return _either(*found)
+def _within(branch: Condition, condition: Condition) -> Condition:
+    """The same inside of a branch, by comparisons that have a value everywhere: no function is asked where nothing
+    reads it."""
+    if not branch:
+        return NEVER
+    (place,) = branch
+    chosen = g.logical("and", *place)
+    return _either(*(_all(_defined(atom, chosen) for atom in conjunction) for conjunction in condition))
 
 
-def _defined(atom: Node) -> Condition:
-    """Of a function that is NaN: that its argument is beyond an end of its domain."""
+def _defined(atom: Node, chosen: Node) -> Condition:
+    """Of a function that is NaN: that its argument is beyond an end of its domain. What else asks a function does so
+    where it is chosen, and of 1 elsewhere."""
     u = atom.args[0] if atom.op == "ne" and atom.args[0] is atom.args[1] else atom
     outside = [c.args for c in conditions(u) if c.op in ("lt", "le")]
-    return _either(*(_holds(g.compare("lt", b, a)) for a, b in outside)) if outside else _holds(atom)
+    if outside:
+        return _either(*(_holds(g.compare("lt", b, a)) for a, b in outside))
+    if atom.op not in g.COMPARISONS or chosen is g.TRUE or not any(map(_is_partial, g.walk(atom))):
+        return _holds(atom)
+    sides = (g.where(chosen, a, g.ONE) if any(map(_is_partial, g.walk(a))) else a for a in atom.args)
+    return _holds(Node(atom.op, tuple(sides)))
+
+
+def _is_partial(n: Node) -> bool:
+    return next(conditions(n), None) is not None
 
 
 def _is_possible(conjunction: frozenset[Node]) -> bool:
-    """Not where one number is less than another, and equal to it or greater."""
+    """Not where one number is less than another, and equal to it or greater; not where constants leave it no place."""
     pairs = [c.args for c in conjunction if c.op == "lt"]
-    return not any(g.compare(op, b, a) in conjunction for a, b in pairs for op in ("lt", "eq"))
+    if any(g.compare(op, b, a) in conjunction for a, b in pairs for op in ("lt", "eq")):
+        return False
+    ends = _Ends()
+    for c in conjunction:
+        ends.take(c)
+    denied = [c.args[0] for c in conjunction if c.op == "not"]
+    for c in denied:  # of what is compared with a number otherwise, too, and so is no NaN
+        if c.op in ("lt", "le") and not ends.low.keys().isdisjoint(c.args):
+            ends.take(Node("le" if c.op == "lt" else "lt", c.args[::-1]))
+    return all(low <= ends.high[n] for n, low in ends.low.items())
+
+
+class _Ends:
+    """Between which numbers nodes lie that are compared with constants, each with a step inwards where it is none of
+    them."""
+
+    def __init__(self) -> None:
+        self.low: dict[Node, tuple[Fraction | float, int]] = {}
+        self.high: dict[Node, tuple[Fraction | float, int]] = {}
+
+    def take(self, comparison: Node) -> None:
+        if comparison.op not in ("eq", "lt", "le"):
+            return
+        a, b = comparison.args
+        step, both = int(comparison.op == "lt"), comparison.op == "eq"
+        if b.op == "const":
+            self._meet(a, (b.attr, 0) if both else None, (b.attr, -step))
+        if a.op == "const":
+            self._meet(b, (a.attr, step), (a.attr, 0) if both else None)
+
+    def _meet(self, n: Node, low: tuple[Fraction, int] | None, high: tuple[Fraction, int] | None) -> None:
+        self.low[n] = max(self.low.get(n, (-inf, 0)), low or (-inf, 0))
+        self.high[n] = min(self.high.get(n, (inf, 0)), high or (inf, 0))
 
 
 def _along(kind: str, axes: tuple[str, ...], condition: Condition) -> Condition:

@@ -25,11 +25,13 @@ SHAPES = (
     "x[j] - sum[j]({f}*x[j])/{f}",
     "cast(sum[j]({f}*x[j])/{f}, int8)",
     "where(sum[j]({f}*x[j])/{f} > 1/3, 3/2, sum[j](x[j]))",
+    "where(sum[j]({f}*x[j])/{f} > 1/3, log(q), 3/2)",
     "where(not (sum[j]({f}*x[j])/{f} <= 1/3) and max[j](x[j]) > 0, 3/2, sum[j](x[j]))",
     "max[j](where(sum[j]({f}*x[j])/{f} > 1/3, x[j], -x[j]))",
     "sum[j](x[j])*(1 + argmax[j](x[j] + sum[j]({f}*w[j])/{f}))",
 )
 FACTORS = ("q", "q**2", "(q - 30)", "log(q)", "sqrt(q)", "(q*(q - 30))", "where(q > 0, q, 0)", "exp(q)")
+BRANCHES = ("where(q > 0, log1p(q), q)", "where(q > 1, log(q), 1/q)", "where(q <= 1, q, sqrt(q - 1))")  # with domains
 PARAMETERS = np.array([0.0, -0.0, 1.0, 30.0, 0.5, -1.0, -800.0, np.inf, -np.inf, np.nan])
 ELEMENTS = ((1.0, 2.0, 4.0), (1.0, -2.0, 4.0), (0.0, 0.0, 0.0), (1.0, np.inf, 2.0))
 
@@ -62,7 +64,7 @@ def judge(form: Any, arrays: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_there_is_a_number_only_where_the_definition_has_it(shape: str) -> None:
-    for factor in FACTORS:
+    for factor in (*FACTORS, *BRANCHES):
         form = ra.derive_incremental(ra.parse(text(shape, factor)), axis="j")
         q = PARAMETERS
         if factor == "exp(q)":  # forms have a wider range than the reference, and it rounds
@@ -103,7 +105,7 @@ def test_sums_along_an_axis_of_their_own_may_be_empty(body: str) -> None:
             )
 
 
-@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("factor", [*FACTORS, *BRANCHES])
 def test_the_guard_is_proved(factor: str) -> None:
     form = ra.derive_incremental(ra.parse(text(SHAPES[0], factor)), axis="j")
     form.certificate.verify()
