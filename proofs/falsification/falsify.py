@@ -6,9 +6,10 @@ given holds. The sides are compared position by position: an obligation is *refu
 on the obligation and the seed alone, and the work is counted in evaluations, never timed.
 
 What is compared: a law about numbers where its right side is a finite number, or is NaN without any infinity; an
-output ("observational") where its definition is a finite number; a condition ("domain") where the definition of its
-output (of one that reads it, for a part of the state) is a number. Under an assumption a left side that is NaN refutes
-nothing, since a form may be NaN where its assumption fails; casts are left out on both sides where that is assumed.
+output ("observational") where its definition is a finite number; O7 where the definition of its output (of one that
+reads it, for a part of the state) is a number. Under an assumption a left side that is NaN refutes nothing, since a
+form may be NaN where its assumption fails, and neither does a number where stage values are assumed to be finite and
+are not; a separation is one of such stage values in any case. Casts are left out on both sides where that is assumed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ BELOW = 12  # from 0, so that extrema of two sides and anchors above them stay n
 OPPOSITE, AT_ZERO = 9, 10  # modes that differ from leaf to leaf, see Sample._mode
 NARROW = 80  # bits below max(1, |x|) that an enclosure may be wide
 CASTS = frozenset({"cast_commutes", "cast_left_out"})
+FINITE = "finite_stage_values"
 HIDDEN = "the definition is a number there, and so the form may be"
 Found = tuple[str, Any]
 
@@ -114,7 +116,7 @@ class Sample:
         self.outside: bool | None = None  # whether NaN on the right comes from a function outside its domain
 
     def _definitions(self) -> tuple[Term, ...]:
-        if self.obligation.equality != "domain":
+        if self.obligation.law != "O7" and self.obligation.equality != "domain":
             return ()
         return tuple(self.doc.spec[name] for name in Defined(self.doc).outputs(self.obligation.subject))
 
@@ -288,6 +290,8 @@ class Sample:
                     continue
                 left, right = (self.evaluation.value(side, at) for side in (o.left, o.right))
                 outcome = self._outcome(left, right, at)
+                if outcome is False and self._has_broken_stages():
+                    outcome = None
                 if outcome is False:
                     return self._point(at, left, right)
                 agreed = agreed or outcome is True
@@ -311,7 +315,7 @@ class Sample:
     def _outcome(self, left: Value, right: Value, at: Place) -> bool | None:
         """Whether the sides agree; None where they are not compared, or where it cannot be told."""
         o = self.obligation
-        if o.equality == "domain" and self.judged and not any(self._defined(t, at) for t in self.judged):
+        if self.judged and not any(self._defined(t, at) for t in self.judged):
             return None
         if not is_finite(right):
             wrong = is_nan(right) and is_finite(left) and o.equality == "exact" and not self.doc.assumptions
@@ -322,6 +326,21 @@ class Sample:
             self.why = self.why or "a side has no enclosure at any drawn point"
             return None
         return self._agree(left, right)
+
+    def _has_broken_stages(self) -> bool:
+        """Whether a stage value of the definition, or what is computed from stage values, is infinite or NaN though it
+        is meant to be a number."""
+        o = self.obligation
+        if o.law != "O1" and (o.equality != "observational" or FINITE not in self.doc.assumptions):
+            return False
+        definition, along = o.left if o.law == "O1" else o.right, set(self.doc.axis)
+        read: set[Term] = set()  # what reads a stage value
+        for t in walk(definition):
+            stage = t.op == "reduce" and not along.isdisjoint(t.attr.axes)
+            if stage or not read.isdisjoint(t.args):
+                read.add(t)
+        values = (v for t in read if not t.is_boolean and along.isdisjoint(t.axes) for v in self.evaluation.table(t))
+        return not all(v is UNKNOWN or is_finite(v) for v in values)
 
     def _outside(self, side: Term) -> bool:
         """Whether NaN comes from a real function outside its domain (or stands there), not from an infinity."""

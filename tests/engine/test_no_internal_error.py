@@ -154,3 +154,55 @@ def test_divisors_of_elements_and_their_number(text: str, divisor: str) -> None:
 def test_bounds_that_are_infinite_leave_an_element_as_it_is(text: str) -> None:
     spec = ra.parse(f"return y = sum[j]({text.format('x[j] - max[j](x[j])')})")
     assert spec.outputs == ra.parse("return y = sum[j](x[j] - max[j](x[j]))").outputs
+
+
+DECISIONS = (
+    "where({a} > 3, 1, 2)",
+    "where({a} > {b}, sum[j](x[j]), 2)",
+    "where({a} == sum[j](x[j]), sum[j](x[j]), 2)",
+    "floor({a})",
+    "sign({a} - 3)",
+    "cast({a}, int8)",
+    "argmax[j](x[j] + {a})",
+)
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+@pytest.mark.parametrize("factor", ["tanh(q)", "log1p(q)", "tanh(p*q)", "where(q > 0, tanh(q), q)"])
+def test_what_the_last_digit_decides_tells_no_form_from_its_definition(decision: str, factor: str) -> None:
+    """Exact points have integers, at which a quotient of functions is as large as what it is compared with."""
+    a, b = (f"sum[j]({f}*x[j])/{f}" for f in (factor, factor.replace("tanh", "expm1")))
+    form = ra.derive_incremental(ra.parse("return y = " + decision.format(a=a, b=b)), axis="j")
+    form.certificate.verify(allow={"tested", "unknown"})
+    arrays = {"x": np.array([0.75, 4.0, -1.5]), "q": 0.7, "p": 1.3}
+    arrays = {d.name: arrays[d.name] for d in form.spec.tensors}
+    if "{b}" not in decision and "==" not in decision:  # there it is the last digit of float64
+        np.testing.assert_allclose(form.compile("numpy")(**arrays), ra.reference(form.spec, **arrays))
+
+
+MASKED = "l = log_softmax[j](where(m[j] > 0, x[j], -oo)); return y = "
+BESIDE = (
+    "sum[j](where(b[j] > 0, x[j]*sum[j](exp(l)), 0))",
+    "sum[j](x[j]*sum[j](exp(l)))",
+    "where(b[j] > 0, x[j]*sum[j](exp(l)), 0)",
+    "mean[j](x[j] - sum[j](exp(l)*x[j]))",
+    "max[j](x[j]*sum[j](exp(l)))",
+    "logsumexp[j](where(b[j] > 0, x[j] + sum[j](exp(l)), -oo))",
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("body", BESIDE)
+def test_weights_of_a_mask_beside_another_one(body: str) -> None:
+    """Weights of nothing add up to 0, and those of something to 1: separations are ones of numbers."""
+    form = ra.derive_incremental(ra.parse(MASKED + body), axis="j")
+    form.certificate.verify(allow={"tested", "unknown"})
+    x = np.array([0.5, -1.0, 2.0, 1.0])
+    for m in ((1, -1, 1, 1), (-1, -1, -1, 1), (-1, -1, -1, -1)):
+        for b in ((1, 1, -1, 1), (-1, -1, -1, -1)):
+            for n in (4, 1, 0):
+                arrays = {"x": x[:n], "m": np.array(m[:n]), "b": np.array(b[:n])}
+                arrays = {d.name: arrays[d.name] for d in form.spec.tensors}
+                got, wanted = form.compile("numpy")(**arrays), ra.reference(form.spec, **arrays)
+                void = np.isnan(got) & ("finite_stage_values" in form.assumptions)
+                assert (void | np.isclose(got, wanted, equal_nan=True)).all(), f"{got} and not {wanted} of {arrays}"
