@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from redalg.graph.node import walk
 from redalg.graph.operators import Custom, Position, Product, TopK
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Slot, UnitAnchor
+from redalg.numeric import integers
 from redalg.source.builder import Lines
 from redalg.source.compiled import called
 from redalg.source.names import local
@@ -337,7 +338,10 @@ class Combination:
         value = self.spread(f"{local(move.source.parts[0])}_{side}", move.source.axes, slot.axes)
         if move.source.average == slot.average:
             return value
-        return f"{value} / n_{side}" if slot.average else f"{value} * n_{side}"
+        if not slot.average:
+            return f"{value} * n_{side}"
+        whole = "integer" in move.source.domain  # maybe beyond int64
+        return self.call(integers.quotient, value, f"n_{side}") if whole else f"{value} / n_{side}"
 
 
 def _measured(anchor: UnitAnchor) -> tuple[str, ...]:

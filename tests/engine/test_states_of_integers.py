@@ -114,3 +114,30 @@ def test_integers_beside_positions_are_not_rounded(position: str, values: list[i
     wanted = ra.reference(form.spec, **arrays)
     for found in (form.compile("numpy")(**arrays), form.compile("cpu")(**arrays)):
         np.testing.assert_array_equal(found, wanted)
+
+
+BEYOND = (
+    "sum[j](k[j]**{e}*x[j])/sum[j](k[j]**{e})",
+    "mean[j]((x[j] - mean[j](x[j]))*k[j]**{e})/mean[j](k[j]**{e})",
+    "sum[j](where(x[j] > 1, k[j]**{e}*x[j], 0))/sum[j](where(x[j] > 1, k[j]**{e}, 0))",
+    "sum[j](k[j]**{e}*(x[j] - max[j](x[j])))/max[j](k[j]**{e})",
+    "sum[j](softmax[j](x[j])*k[j]**{e})/sum[j](k[j]**{e})",
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("body", BEYOND)
+@pytest.mark.parametrize("exponent", [3, 30, 90])
+def test_powers_of_integers_beyond_int64_beside_floats(body: str, exponent: int) -> None:
+    """Sums of Python's integers are the weights of what is centred, in one piece and in unequal ones."""
+    form = form_of_text("tensors k[j] integer, x[j]; return y = " + body.format(e=exponent))
+    for k in ((1, 2, 3, 2), (7, -6, 40, 5), (0, 0, 0, 0), (900, 3, 2, 1)):
+        for n in (4, 2, 1, 0):
+            arrays = {"k": np.array(k[:n], np.int64), "x": np.array([0.5, 3.0, 1.25, -2.0][:n])}
+            wanted = ra.reference(form.spec, **arrays)
+            parts = form.accumulator()
+            for low, high in ((0, 1), (1, 1), (1, n)):
+                parts.update(**{name: a[low:high] for name, a in arrays.items()})
+            for got in (form.compile("numpy")(**arrays), parts.result()):
+                void = np.isnan(got) and "finite_stage_values" in form.assumptions
+                assert void or got == pytest.approx(wanted, rel=1e-9, nan_ok=True), arrays

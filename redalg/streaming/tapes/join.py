@@ -244,12 +244,22 @@ def usable(value: Array, home: Array) -> Array:
     return value if every(finite) else np.where(finite, value, home)
 
 
+def _floats(coefficient: Array, source: Array) -> Pair:
+    """Factors one of which is of floats; the other may be of integers beyond int64."""
+    if source.dtype == object:
+        return coefficient, integers.as_float(source, coefficient.dtype)
+    if coefficient.dtype == object:
+        return integers.as_float(coefficient, source.dtype), source
+    return coefficient, source
+
+
 def times(coefficient: Array, source: Array, selects: bool = False) -> Array:
     """coefficient · source, where 0 elements contribute 0."""
     if selects:
         source = np.where(coefficient != 0, source, 0)
     if _whole(coefficient, source):
         return integers.multiply(coefficient, source)
+    coefficient, source = _floats(coefficient, source)
     product = coefficient * source
     return product if all_finite(product) else np.where(source == 0, source, product)
 
@@ -258,6 +268,7 @@ def term(coefficient: Array, source: Array, shifts: Shifts) -> Array:
     """coefficient · source of another slot: 0, too, where T(0) = I does not mention it."""
     if _whole(coefficient, source):
         return integers.multiply(coefficient, source)
+    coefficient, source = _floats(coefficient, source)
     product = coefficient * source
     if all_finite(product):
         return product
