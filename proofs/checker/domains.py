@@ -13,7 +13,7 @@ from functools import partial
 from redalg.proofs.checker.alike import Alike
 from redalg.proofs.checker.denotation import Denotation, Pieces
 from redalg.proofs.checker.partial import conditions, is_partial
-from redalg.proofs.document.defined import Defined, Places, copied
+from redalg.proofs.document.defined import Defined, copied
 from redalg.proofs.document.document import Anchor, Document, Obligation, Pass, Slot
 from redalg.proofs.document.terms import Term, Terms, leaves, walk
 from redalg.proofs.document.work import spend
@@ -193,34 +193,31 @@ def _read(t: Term, guards: Iterable[Term]) -> frozenset[str]:
 
 
 def guarded(
-    terms: Terms, root: Term, known: Callable[[Term, frozenset[str]], bool] = lambda t, bound: False, most: int = 5000
+    terms: Terms, root: Term, known: Callable[[Term, frozenset[str]], bool] = lambda t, bound: False
 ) -> list[tuple[Term, tuple[Term, ...], frozenset[str]]]:
     """Every term below the root, the conditions under which it is selected, the axes along which it is everywhere.
 
     These are axes of the conditions, too: what is selected at another place does not read that place's axis itself.
     Where it has several uses, these are the conditions that all of them share. Nothing below what is `known`.
     """
-    found: dict[Places, tuple[Term, ...]] = {}
-    stack: list[tuple[Term, tuple[Term, ...], frozenset[str]]] = [(root, (), frozenset())]
-    while stack and most:
-        most -= 1
-        term, guards, bound = stack.pop()
-        key = term, bound
-        if found.get(key) == ():
-            continue
-        guards = tuple(c for c in found[key] if c in guards) if key in found else guards
-        found[key] = guards
-        spend(1 + len(guards) // 4)
-        if known(term, bound):
-            continue
-        if term.op == "reduce":  # a guard says nothing of the places along an axis that is bound here
-            guards = tuple(g for g in guards if not g.axes & set(term.attr.axes))
-            bound |= frozenset(term.attr.axes)
-        chosen = [guards] * len(term.args)
-        if term.op == "where" and len(guards) < DEEPEST:
-            c = term.args[0]
-            chosen[1:] = [(*guards, c), (*guards, terms("not", c))]
-        stack += [(a, g, bound & _read(a, g)) for a, g in zip(term.args, chosen, strict=True)]
-    if most:
-        return [(term, guards, bound) for (term, bound), guards in found.items()]
-    return [(t, (), t.axes) for t in walk(root)]
+    found: dict[Term, dict[frozenset[str], tuple[Term, ...]]] = {root: {frozenset(): ()}}
+    for term in reversed([*walk(root)]):  # what reads a term before it
+        for bound, guards in found.get(term, {}).items():
+            spend(1 + len(guards) // 4)
+            for a, chosen in _chosen_below(terms, term, guards) if not known(term, bound) else ():
+                own = bound | frozenset(term.attr.axes) if term.op == "reduce" else bound
+                places, own = found.setdefault(a, {}), own & _read(a, chosen)
+                others = places.get(own)
+                places[own] = chosen if others is None else tuple(c for c in others if c in chosen)
+    return [(term, guards, bound) for term, places in found.items() for bound, guards in places.items()]
+
+
+def _chosen_below(terms: Terms, term: Term, guards: tuple[Term, ...]) -> Iterator[tuple[Term, tuple[Term, ...]]]:
+    """The arguments of a term that is selected under some conditions, and under which they are."""
+    if term.op == "reduce":  # a guard says nothing of the places along an axis that is bound here
+        guards = tuple(g for g in guards if not g.axes & set(term.attr.axes))
+    chosen = [guards] * len(term.args)
+    if term.op == "where" and len(guards) < DEEPEST:
+        c = term.args[0]
+        chosen[1:] = [(*guards, c), (*guards, terms("not", c))]
+    yield from zip(term.args, chosen, strict=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
+from redalg.engine.reads import live
 from redalg.graph import plan as plans
 from redalg.graph.node import Node, substitute, walk
 from redalg.graph.operators import Binary, Custom, TopK
-from redalg.graph.plan import COUNT, NUMERIC, PassPlan, Plan, Slot
+from redalg.graph.plan import COUNT, NUMERIC, PassPlan, Plan, Slot, nodes_of
 from redalg.proofs.checker.check import superfluous
 from redalg.proofs.checker.required import required
 from redalg.proofs.document.document import Anchor, Document, Monoid, Move, Output, Pass, Stage
@@ -29,7 +30,22 @@ def document(spec: Spec, plan: Plan) -> Document:
 
 def unstated(spec: Spec, plan: Plan) -> Document:
     """The document of a form without its obligations, under all assumptions of the plan."""
-    return Export(spec, plan).document()
+    return Export(spec, of_values(plan)).document()
+
+
+def of_values(plan: Plan) -> Plan:
+    """The plan without what guards alone read: where they do not hold, the definition is not what is computed, and its
+    laws say nothing of what they ask."""
+    if all(o.guard is None for o in plan.outputs):
+        return plan
+    roots, passes = [o.value for o in plan.outputs], list[PassPlan]()
+    for p in reversed(plan.passes):
+        anchors, slots = live(p.anchors, p.slots, [*roots, *(n for _, n in p.exports)])
+        names = {x.name for x in (*anchors, *slots)}
+        order = tuple(name for name in p.order if name in names)
+        passes.insert(0, replace(p, anchors=tuple(anchors), slots=tuple(slots), order=order))
+        roots += nodes_of(passes[0])
+    return replace(plan, passes=tuple(passes))
 
 
 class Export:

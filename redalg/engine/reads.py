@@ -6,7 +6,7 @@ Expressions are emitted in differences: a centred element is ``x - A`` before an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -139,7 +139,7 @@ def pruned(read: Read, around: Around) -> None:
     assert read.slots is not None
     built = {s.name for s in read.built}
     everything = [*read.built, *(s for s in read.slots.others.values() if s.name not in built)]
-    read.anchors, read.built = _live(read.anchors, everything, read.values)
+    read.anchors, read.built = live(read.anchors, everything, read.values)
     known = read.slots.held(everything)
     pairs = differences(read.anchors)
     read.anchors = [_written_as_results(a, pairs, known) for a in read.anchors]
@@ -221,7 +221,7 @@ def _count_power(product: Node) -> Fraction:
     return next((_power_of(f) for f in product.args if f is COUNT or f.op == "pow" and f.args[0] is COUNT), Fraction(0))
 
 
-def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[list[Anchor], list[Slot]]:
+def live(anchors: Sequence[Anchor], slots: Sequence[Slot], nodes: Iterable[Node]) -> tuple[list[Anchor], list[Slot]]:
     """Only what the results need, directly or through moves, targets and shifts."""
     needed = _Needs(anchors, slots).of(nodes)
     return [a for a in anchors if a.name in needed], [s for s in slots if s.name in needed]
@@ -230,13 +230,13 @@ def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[
 class _Needs:
     """Which names a result needs, directly or through moves, targets and shifts."""
 
-    def __init__(self, anchors: list[Anchor], slots: list[Slot]) -> None:
+    def __init__(self, anchors: Sequence[Anchor], slots: Sequence[Slot]) -> None:
         self.owner = {part: s.name for s in slots for part in (*s.parts, s.name)}
         self.below = {a.name: _state_names(a.source) for a in anchors}
         for s in slots:  # a slot and an anchor may share a name: both are needed then
             self.below.setdefault(s.name, []).extend(_slot_reads(s))
 
-    def of(self, nodes: list[Node]) -> set[str]:
+    def of(self, nodes: Iterable[Node]) -> set[str]:
         needed: set[str] = set()
         stack = [name for n in nodes for name in _state_names(n)]
         while stack:
