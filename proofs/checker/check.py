@@ -38,6 +38,7 @@ from redalg.proofs.document.work import SHARE, Exhausted, metered, share, spend
 from redalg.proofs.falsification.falsify import HIDDEN, falsify
 
 STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
+LONGEST = 400  # of a reason
 THOROUGH = 48  # points at which a proved obligation is evaluated, where that is asked for
 DOUBTS = 3_000_000  # steps for that, of all obligations together; the catalog's certificates take up to 750,000
 OUTSIDE = {"ne": (signs.ZERO,), "lt": (signs.ZERO, signs.NEG), "le": (signs.NEG,)}  # where a condition fails
@@ -165,9 +166,12 @@ def doubted(f: Finding, doc: Document) -> Finding:
 def searched(o: Obligation, doc: Document, why: str, points: int = 8) -> Finding:
     """What evaluation at points says of an obligation that is not proved, and why it is not.
 
-    A condition that fails past a pole which the definition hides refutes nothing.
+    A condition that fails past a pole which the definition hides refutes nothing. Nor does an anchor that is infinite
+    refute a form: the laws are of anchors that are numbers, and of what else they are they say nothing.
     """
     status, found = falsify(o, doc, points, poles=lambda t: _poles(doc.terms, t))
+    if status == "refuted" and o.law == "O7" and o.equality == "exact":
+        return Finding(o, "unknown", f"the laws say nothing of {o.subject} at {found}"[:LONGEST])
     if status == "refuted":
         return Finding(o, status, found)
     return Finding(o, status, f"{why}; {found}" if found == HIDDEN else why)

@@ -31,6 +31,7 @@ class Domains:
         self.pieces, self.alike = Pieces(doc, denote), alike
         spec = {o: self.alike(t) for o, t in doc.spec.items()}
         self.defined, self.truths = Defined(replace(doc, spec=spec)), {t for t in walk(*spec.values()) if t.is_boolean}
+        self.wanted = Wanted(doc, denote, self.defined)
 
     def domains(self) -> Iterator[Obligation]:
         """Divisors, logarithms and roots of the form, except below what the definition writes alike and shows.
@@ -39,11 +40,11 @@ class Domains:
         writes below a `where` it need not compute, and what it hides (exp(-1/d²) is 0 at d = 0) may have none.
         """
         for name, term, given, part in self._computed():
-            known = partial(self._is_known, name, part)
-            for n, guards, bound in guarded(self.terms, term, known):
+            for n, guards, bound in guarded(self.terms, term, partial(self._is_known, name, part)):
                 others = self._open(name, n, bound, part, guards) if is_partial(n) else None
                 for condition in conditions(self.terms, n) if others is not None else ():
-                    yield self._domain(name, condition, (*given, *guards), others or frozenset())
+                    known = self.wanted(name, bound | (others or frozenset()))
+                    yield self._domain(name, condition, (*given, *guards), others or frozenset(), known)
         yield from self._targets()
         for p in self.doc.passes:
             yield from self._finite(p)
@@ -58,10 +59,13 @@ class Domains:
         alike = self.alike(t)
         return None if alike in self.truths else self.defined.open(name, alike, bound, part, _read(t, guards))
 
-    def _domain(self, name: str, condition: Term, given: tuple[Term, ...], others: frozenset[str]) -> Obligation:
-        """A condition at other places along some axes than the position of an output has names of its own for them."""
+    def _domain(
+        self, name: str, condition: Term, given: tuple[Term, ...], others: frozenset[str], wanted: Iterable[Term]
+    ) -> Obligation:
+        """A condition at other places along some axes than the position of an output has names of its own for them.
+        `wanted`: what holds where an output reads it, at the output's position."""
         t, names = self.terms, copied(others)
-        given = tuple(t.renamed(g, names) for g in given)
+        given = (*(t.renamed(g, names) for g in given), *(c for c in wanted if c not in given))
         return Obligation("O7", name, t.renamed(condition, names), t("true"), "domain", given)
 
     def _coefficients(self) -> Iterator[tuple[str, Term, tuple[Term, ...], bool]]:
@@ -108,16 +112,17 @@ class Domains:
         for a in (a for p in self.doc.passes for a in p.anchors if a.target is not None):
             assert a.target is not None
             needed = [
-                (condition, guards, others)
+                (condition, guards, others, bound)
                 for n, guards, bound in guarded(t, self.denote.exported(a.target))
                 if (others := self.defined.open(a.name, n, bound, True, _read(n, guards))) is not None
                 for condition in conditions(t, n)
             ]
             if a.kind == "mul":
                 others = self.defined.open(a.name, a.target, frozenset(), True) or frozenset()
-                needed.append((t("ne", a.target, t.const(0)), (), others))
-            for condition, guards, others in needed:
-                yield self._domain(a.name, self.pieces(condition), tuple(map(self.pieces, guards)), others)
+                needed.append((t("ne", a.target, t.const(0)), (), others, frozenset()))
+            for condition, guards, others, bound in needed:
+                known = (c for c in self.wanted(a.name, bound | others) if self.wanted.is_of_parameters(c))
+                yield self._domain(a.name, self.pieces(condition), tuple(map(self.pieces, guards)), others, known)
 
     def _finite(self, p: Pass) -> Iterator[Obligation]:
         """Where an infinity is written below an anchor: the anchor is a number on every piece, or the piece is void.
@@ -167,6 +172,61 @@ class Domains:
 
     def _holds(self, name: str, condition: Term) -> Obligation:
         return Obligation("O7", name, condition, self.terms("true"))
+
+
+class Wanted:
+    """The conditions that hold wherever an output reads a part of the state, by the names of parts.
+
+    What is read where 0 < q alone need have no value elsewhere: ``where(0 < q, sum[j](exp(sqrt(q)*x[j])), 0)`` is 0
+    there whatever the sum is. A condition is one of the place at which the part is, where that is read along its own
+    axes all the way; else one of no place.
+    """
+
+    def __init__(self, doc: Document, denote: Denotation, defined: Defined) -> None:
+        self.along, self.found = {*doc.axis}, dict[str, tuple[Term, ...]]()
+        strange = {leaf.attr.name for leaf in self._read(defined) if not _is_at_home(leaf, denote)}
+        for o in doc.outputs:
+            for leaf, guards, _ in guarded(doc.terms, o.value):
+                if leaf.op != "state":
+                    continue
+                names, held = defined.below(leaf), [denote(c) for g in guards for c in _conjunction(doc.terms, g)]
+                home = strange.isdisjoint(names) and _is_at_home(leaf, denote)
+                self._meet(names, [c for c in held if c.axes.isdisjoint(self.along) and (home or not c.axes)])
+
+    def __call__(self, name: str, others: frozenset[str]) -> Iterator[Term]:
+        """What holds where a part is read; `others`: axes along which it is computed at other places, too."""
+        return (c for c in self.found.get(name, ()) if c.axes.isdisjoint(others))
+
+    def is_of_parameters(self, condition: Term) -> bool:
+        """Whether a condition reads no element of the stream."""
+        below = list(walk(condition))
+        reduced = {a for t in below if t.op == "reduce" for a in t.attr.axes}
+        return self.along.isdisjoint(reduced) and all(t.op not in ("state", "size") for t in below)
+
+    @staticmethod
+    def _read(defined: Defined) -> Iterator[Term]:
+        return (leaf for terms in defined.terms.values() for leaf in leaves(*terms))
+
+    def _meet(self, names: Iterable[str], conditions: list[Term]) -> None:
+        for name in names:
+            others = self.found.get(name, conditions)
+            self.found[name] = tuple(dict.fromkeys(c for c in others if c in conditions))
+
+
+def _is_at_home(leaf: Term, denote: Denotation) -> bool:
+    """Whether a part of the state is read along its own axes."""
+    name = leaf.attr.name.removeprefix("shift:")
+    return denote.declared.get(name, leaf.attr.axes) == leaf.attr.axes
+
+
+def _conjunction(terms: Terms, condition: Term) -> Iterator[Term]:
+    """What a condition says, one by one."""
+    denied = condition.op == "not"
+    inner = condition.args[0] if denied else condition
+    if inner.op != ("or" if denied else "and"):
+        yield condition
+    for c in inner.args if inner.op == ("or" if denied else "and") else ():
+        yield from _conjunction(terms, terms("not", c) if denied else c)
 
 
 def _below(p: Pass, a: Anchor) -> list[Slot]:

@@ -100,7 +100,7 @@ class Defined:
         self.terms: dict[str, list[Term]] = {}  # of parts of the form
         self.reads: dict[str, set[str]] = {}
         self._parts()
-        self.reached = {o.name: self._closure(o.value) for o in doc.outputs}
+        self.reached = {o.name: self.below(o.value) for o in doc.outputs}
         self.summed = {o: self._summed(o) for o in doc.spec}
         self.needed: dict[str, list[str]] = {}  # what `outputs` found
         self.written: dict[str, dict[Term, list[frozenset[str]]]] = {}
@@ -127,7 +127,8 @@ class Defined:
         self.terms.setdefault(name, []).extend(terms)
         self.reads.setdefault(name, set()).update(_names(*terms))
 
-    def _closure(self, value: Term) -> set[str]:
+    def below(self, value: Term) -> set[str]:
+        """The names of all parts of the state that a term is computed from."""
         found: set[str] = set()
         stack = list(_names(value))
         while stack:

@@ -17,11 +17,21 @@ X = np.array([0.75, 2.5, -1.25, 1.0])
 ARRAYS = {"x": X, "w": np.array([0.5, -1.0, 0.0, 2.0]), "p": 1.5, "q": 0.25}
 
 OTHERS = ("mean[j](x[j] - q)*mean[j](x[j])", "sum[j](x[j])", "logsumexp[j](x[j])")
-BESIDE = tuple(
-    f"y = {y}, z = {z}"
-    for y, z in product(
-        ("var[j](x[j]/p - q)", "sum[j](q*x[j])/q", "var[j](x[j]*log(p) - q)", "mean[j](x[j]/p)"), OTHERS
+GUARDED = ("var[j](x[j]/p - q)", "sum[j](q*x[j])/q", "var[j](x[j]*log(p) - q)", "mean[j](x[j]/p)")
+BESIDE = tuple(f"y = {y}, z = {z}" for y, z in product(GUARDED, OTHERS))
+CHOSEN = tuple(
+    f"y = where({condition}, {stage}, {other}), z = {beside}"
+    for condition, (stage, other), beside in product(
+        ("q > 0", "q > 0 and p > q", "not (q <= 0 or p < 1)", "q > 0 and mean[j](x[j]) > 0"),
+        (("sum[j](exp(sqrt(q)*x[j]))", "0"), ("logsumexp[j](log(q)*x[j])", "p"), ("mean[j](x[j]/q)", "max[j](x[j])")),
+        OTHERS[1:],
     )
+)
+VOID = (
+    "y = logsumexp[j](where(w[j] > 0, x[j], -oo)) - logsumexp[j](x[j])",
+    "y = logsumexp[j](where(x[j] > 1, exp(2*w[j]), -oo))",
+    "y = where(q > 0, mean[j](x[j] - logsumexp[j](x[j])), logsumexp[j](where(x[j] > 1, exp(2*w[j]), -oo)))",
+    "y = var[j](x[j] + where(w[j] > -2, w[j], -oo))",
 )
 EXPONENTIALS = tuple(
     f"y = {statistic}[j]({w}*(exp(2*(x[j] - {u})) - exp(x[j] - {u})))"
@@ -49,3 +59,29 @@ def test_what_a_guard_alone_reads_needs_no_domain(text: str) -> None:
 def test_divisors_stand_under_every_condition_that_leads_to_them(text: str) -> None:
     """Values that are held in two ways stand inside of one another: more ways lead to a divisor than can be walked."""
     verified(text)
+
+
+@pytest.mark.parametrize("text", CHOSEN)
+def test_what_one_branch_reads_needs_a_domain_there(text: str) -> None:
+    """A root of q may have no value where no output reads what it is in."""
+    verified(text)
+
+
+@pytest.mark.parametrize("text", VOID)
+def test_what_may_be_infinite_is_unknown(text: str) -> None:
+    """The laws are of anchors that are numbers; what else they are says nothing of a form."""
+    verified(text)
+
+
+PLACES = (
+    "where(q[i] > 0, sum[j](sum[i](log(q[i])*x[j])), 0)",
+    "sum[i](where(q[i] > 0, sum[j](log(q[i])*x[j])*sum[i](sum[j](log(q[i])*x[j])), 0))",
+)
+
+
+@pytest.mark.parametrize("body", PLACES)
+def test_a_condition_of_one_place_says_nothing_of_the_others(body: str) -> None:
+    """Of these no certificate is without an assumption or a doubt: what is read at one place is computed at all."""
+    form = ra.derive_incremental(ra.parse(f"return y = {body}"), axis="j")
+    report = form.certificate.verify(allow={"tested", "unknown"})
+    assert report.assumptions or not report.proved
