@@ -30,6 +30,7 @@ from redalg.graph.plan import COUNT
 from redalg.laws.batch import free_axis, plan_over, spec_over
 from redalg.laws.check import is_exact
 from redalg.laws.drawn import Tensor, count, data
+from redalg.laws.parameters import COLUMNS, at_points, points
 from redalg.numeric.binding import by_output
 from redalg.numeric.definition import reference
 
@@ -387,13 +388,15 @@ class Definitions:
         sizes[axis[0]] = -(-elements // 2 ** (len(axis) - 1))
         batches = tuple(_batches(spec))  # none where there are integers and conditions alone
         tensors = tuple(_tensor(d, axis[0], sizes, places) for d in spec.tensors)
-        cost = _cost(form, sizes, count(tensors, batches))
+        special = points(spec.outputs.values(), axis) if batches else []
+        cost = _cost(form, sizes, count(tensors, batches) + len(special) * COLUMNS)
         within(cost, INFINITIES, WORK)
         spend(cost)
         case = free_axis(spec, form.plan)
         key = (case, str(elements), *spec.outputs)
         if key not in self.cases:
             arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
+            arrays = at_points(arrays, special) if special else arrays
             self.cases[key] = Cases(spec_over(spec, case), case, sizes[axis[0]], arrays)
         with np.errstate(all="ignore"):
             found = self.cases[key].compared(form)

@@ -54,3 +54,44 @@ def test_a_number_at_a_pole_is_refuted():
     zero_by_pole = ra.parse("tensors q, x; return y = (x - abs(x))/(q - 1)").outputs["y"]
     number = ra.parse("tensors q, x; return y = where(q == 1, 7, (x - abs(x))/(q - 1))").outputs["y"]
     assert check(Obligation("O8", "y", number, zero_by_pole), points=200) == "refuted"
+
+
+SUMS = (
+    "sum[j](x[j]*{f})",
+    "mean[j](x[j]*{f})",
+    "var[j](x[j]*{f})",
+    "sum[j](x[j]*w[j]*{f})*{f}",
+    "sum[j](where(w[j] > 0.7, x[j]*{f}, 0))",
+    "sum[j](x[j]*{f} + w[j])",
+    "max[j](x[j]*{f}) - min[j](x[j])",
+    "where(p > q, mean[j](x[j]*{f}), sum[j](w[j]))",
+    "sum[j](softmax[j](w[j])*x[j])*{f}",
+)
+POLES = {
+    "1/(q - 2)": (2.0,),
+    "1/(3*q + 4.5)": (-1.5,),
+    "1/(q - p)": (1.0,),
+    "1/(q**2 - 4)": (2.0, -2.0),
+    "log(q - 2)": (2.0, 1.0),
+    "log1p(q - 3)": (2.0, 3.0),
+    "atanh(q/2)": (2.0, -2.0, 3.0),
+    "1/(1 - exp(q - 2))": (2.0,),
+    "1/(2 - sqrt(q))": (4.0, -1.0),
+}
+ELEMENTS = ((1.0, -2.0, 4.0), (1.0, 0.0, 2.0), (0.0, 0.0), (2.0, 1.0), (3.0,), ())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pole", POLES)
+@pytest.mark.parametrize("shape", SUMS)
+def test_sums_at_a_pole_of_what_leaves_them(shape: str, pole: str) -> None:
+    """Elements at a pole are infinities of either sign, and what is taken out of their sum is one of them."""
+    form = ra.derive_incremental(ra.parse("return y = " + shape.format(f=f"({pole})")), axis="j")
+    for q in (*POLES[pole], 0.25, np.inf, np.nan):
+        for elements in ELEMENTS:
+            x = np.array(elements)
+            given = {"x": x, "w": 0.5 + np.arange(len(x)), "q": q, "p": 1.0}
+            arrays = {d.name: given[d.name] for d in form.spec.tensors}
+            wanted, got = ra.reference(form.spec, **arrays), form.compile("numpy")(**arrays)
+            said = np.isnan(got) and "finite_stage_values" in form.assumptions
+            assert said or got == pytest.approx(wanted, nan_ok=True), f"{got} and not {wanted} of {arrays}"
