@@ -9,12 +9,11 @@ seen where the form is run on streams with infinities (`redalg.laws.infinities`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import reduce
 from itertools import permutations
 from math import inf
-from types import MappingProxyType
 from typing import NamedTuple
 
 from redalg.engine.emit import Emitter
@@ -43,7 +42,6 @@ class Sure(NamedTuple):
 
 
 NOTHING = Sure()
-UNMENDED: Mapping[Node, Node] = MappingProxyType({})
 
 
 class Undefined:
@@ -113,7 +111,7 @@ class Undefined:
     def _has_value(self, n: Node) -> bool:
         return self.cascade.scope.uses(n) and not n.is_boolean and self.wanted.can_be_asked(n)
 
-    def _emitted(self, condition: Condition, mended: Mapping[Node, Node] = UNMENDED) -> Condition:
+    def _emitted(self, condition: Condition, mended: dict[Node, Node] | None = None) -> Condition:
         emitted = (frozenset(map(self.emit, conjunction)) for conjunction in condition)
         if not mended:
             return frozenset(emitted)
