@@ -283,10 +283,11 @@ DEFINED_EVERYWHERE = frozenset(
 def always_finite(node: Node) -> bool:
     """Whether the node is a finite number for all finite data, as far as its form shows."""
     signs = Signs(())
-    return all(n.op in DEFINED_EVERYWHERE or _defined(n, signs) for n in g.walk(node))
+    return all(n.op in DEFINED_EVERYWHERE or is_defined(n, signs) for n in g.walk(node))
 
 
-def _defined(n: Node, signs: Signs) -> bool:
+def is_defined(n: Node, signs: Signs) -> bool:
+    """Whether the argument of a logarithm or a power is in its domain, as far as signs are known."""
     if n.op == "log":
         return signs.positive(n.args[0])
     if n.op != "pow" or n.args[1].op != "const":

@@ -6,6 +6,7 @@ constants; this greedy assignment is minimal.
 
 from __future__ import annotations
 
+from redalg.algebra.signs import is_defined
 from redalg.algebra.work import NESTING, within
 from redalg.engine.cleaning import Cleaner
 from redalg.engine.constants import Inside
@@ -14,6 +15,7 @@ from redalg.engine.normalise import choose_axis, nesting, normalise
 from redalg.engine.poles import divisors_of
 from redalg.engine.rules.cascade import Blocked, Cascade, RawBackend
 from redalg.graph import node as g
+from redalg.graph.domains import conditions
 from redalg.graph.node import Node
 
 
@@ -81,14 +83,28 @@ def _bad_divisor(node: Node, raw: Cascade) -> Node | None:
     return next((bad for d in divisors_of(node, raw) if (bad := raw.first_bad(d)) is not None), None)
 
 
+def _bad_domain(written: Node, clean: Node, raw: Cascade) -> Node | None:
+    """What is in the way of a pole or a domain that has cancelled: 0/s is NaN where s is 0, and 0·log(s)."""
+    there, stack, seen = set(g.walk(clean)), [written], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n in seen or n in there or raw.scope.is_stage(n):
+            continue
+        seen.add(n)
+        stack += n.args
+        if any(conditions(n)) and not is_defined(n, raw.signs) and (bad := raw.first_bad(n.args[0])) is not None:
+            return bad
+    return None
+
+
 def _resolved(draft: Draft, raw: Cascade) -> tuple[list[Node], Blocked | None]:
     """The outputs over derivable stages: as written, or in normal form where that cancels what is in the way."""
     out, cleaned = [], Cleaner(raw)
     for node in draft.outputs:
         bad = raw.first_bad(node)
         if bad is not None:
-            node = cleaned(node)
-            bad = raw.first_bad(node)
+            written, node = node, cleaned(node)
+            bad = raw.first_bad(node) or _bad_domain(written, node, raw)
         bad = bad or _bad_divisor(node, raw)
         if bad is not None:
             value = raw.value(bad) if raw.scope.is_stage(bad) and bad in draft.stages else None

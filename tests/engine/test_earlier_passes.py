@@ -58,3 +58,24 @@ def test_they_have_a_form_and_the_values_of_the_definition(first: str, second: s
     for name, right in wanted.items():
         for found in (whole[name], pieces[name]):
             np.testing.assert_allclose(found, right, rtol=1e-13, atol=1e-13)
+
+
+VANISHING = ("min[j](abs(x[j] - min[j](x[j])))", "sum[j](x[j] - u)", "log(max[j](exp(x[j] - max[j](x[j]))))")
+LATER = ("/s", "*log(s)", "/sqrt(s)", "*s**-2", "/(1 - s)")
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("vanishing", VANISHING)
+@given(x=st.lists(st.sampled_from([0.0, 1.0, -2.0, 0.5, 3.0]), min_size=1, max_size=4))
+def test_poles_of_a_later_pass_stay_where_what_they_divide_has_cancelled(
+    vanishing: str, later: str, x: list[float]
+) -> None:
+    key = vanishing, later
+    if key not in FORMS:
+        text = f"u = mean[j](x[j]); s = sum[j](abs(x[j] - u)); return y = {vanishing}{later}"
+        FORMS[key] = ra.derive_incremental(ra.parse(text), max_passes=2)
+    elements = np.array(x)
+    with np.errstate(all="ignore"):
+        wanted = float(ra.reference(FORMS[key].spec, exact=False, x=elements))
+        found = float(FORMS[key].compile("numpy")(x=elements))
+    assert np.isnan(found) if np.isnan(wanted) else abs(found - wanted) <= 1e-12
