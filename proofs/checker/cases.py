@@ -162,7 +162,7 @@ class Cases:
         self._count()
         n = self.normal
         whole = n.expanded(p)
-        if not whole or not n.expanded(n.without_relu(whole, maxima=True)):
+        if not whole or not n.expanded(n.without_relu(whole, maxima=True)) or not n.summed_at_zeros(whole):
             return True
         if not self.possible(given):
             return True
@@ -275,26 +275,42 @@ class Cases:
         n = self.normal
         rest = n.sub(po.const(1), v)
         (held,) = v if len(v) == 1 else rest if len(rest) == 1 else (None,)
-        total: Poly = {}
+        total, alike = dict[po.Mono, po.Number](), self._by_zeros({g for m in p for g, e in m if e > 0}, axes, rest)
         for m, c in p.items():
             term: Poly = {(): c}
             for g, e in m:
-                if e > 0 and self._weightless(g, axes, rest):
-                    factor: Value = {}
+                if e > 0 and g in alike:
+                    factor = n.power_of(alike[g], e)
                 else:
                     factor = po.gen(g, e) if held is None else self._empty(g, e, axes, held, len(v) == 1)
                 term = n.mul(term, factor if isinstance(factor, dict) else po.gen(g, e))
             total = n.add(total, term)
         return total
 
-    def _weightless(self, g: int, axes: tuple[str, ...], fulfilled: Poly) -> bool:
-        """Whether a sum over elements that all fulfil a condition adds up nothing: Σ_j w_j·t_j where every w_j is 0."""
+    def _by_zeros(self, gens: set[int], axes: tuple[str, ...], fulfilled: Poly) -> dict[int, Value]:
+        """Sums over elements that all fulfil a condition, which says something of them: Σ_j w_j·t_j is 0 where every
+        w_j is 0, and Σ_j t_j where every one is 1. Of several conditions one holds: they stay in all sums, if in any.
+        """
+        n, single = self.normal, {h for m in fulfilled for h, _ in m} if len(fulfilled) == 1 else set[int]()
+        bodies = {g: pair for g in gens if (pair := self._fulfilling(g, axes, fulfilled)) is not None}
+        says = bool(single) or any(body and body != before for before, body in bodies.values())
+        found: dict[int, Value] = {}
+        for g, (before, body) in bodies.items():
+            if not body:
+                found[g] = {}
+            elif says and (body != before or not single):
+                kept = [{tuple(x for x in m if x[0] not in single): c} for m, c in body.items()]
+                found[g] = n.sum(n.gens[g].data[0], n.add(*kept))
+        return found
+
+    def _fulfilling(self, g: int, axes: tuple[str, ...], fulfilled: Poly) -> tuple[Poly, Poly] | None:
+        """What a sum adds up with a condition as a factor, and what that says of it; None where the condition is of
+        other axes."""
         n, gen = self.normal, self.normal.gens[g]
-        if gen.kind != "sum" or n.axes(fulfilled) & set(gen.data[0]) != set(
-            axes
-        ):  # (what else is bound is another axis)
-            return False
-        return all(map(n.is_nothing, n.mul({gen.data[1]: 1}, fulfilled)))
+        if gen.kind != "sum" or n.axes(fulfilled) & set(gen.data[0]) != set(axes):
+            return None
+        before = n.mul({gen.data[1]: 1}, fulfilled)
+        return before, n.add(*(po.scaled(n.at_zeros(m), c) for m, c in before.items()))
 
     def _empty(self, g: int, e: po.Number, axes: tuple[str, ...], held: po.Mono, none: bool) -> Value:
         """A power of a generator where no element fulfils `held` (`none`), or every one does."""

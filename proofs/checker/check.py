@@ -479,7 +479,10 @@ class Judge:
         same = [p for p, _ in self._at_places(n, o, self._arguments(n, strict, output))]
 
         def good(p: Poly, held: list[Constraint]) -> bool:
-            return self._is_inside(n, cases, cases.at_nowhere(p), same, held, strict)
+            here = cases.at_nowhere(p)
+            other = n.summed_at_zeros(here)
+            inside = self._is_inside(n, cases, here, same, held, strict)
+            return inside or other != here and self._is_inside(n, cases, other, same, held, strict)
 
         return self._everywhere(n, cases, value, given, good)
 

@@ -123,6 +123,41 @@ class Sums(Conditions):
         zeros = (self.gens[g].data[0] for g, _ in m if self.gens[g].kind == "zero")
         return any(len(p) == 1 and len(k) == 1 and k[0][1] > 0 and k[0][0] in weights for p in zeros for k in p)
 
+    def at_zeros(self, m: Mono) -> Poly:
+        """A monomial where the conditions p = 0 among its factors hold: [w - v = 0]·w is [w - v = 0]·v. The largest
+        monomial of p, by degree, is written by the others."""
+        if self.is_nothing(m):
+            return {}
+        powers = dict(m)
+        for g, _ in m:
+            p = self.gens[g].data[0] if self.gens[g].kind == "zero" else {}
+            if len(p) < 2 or any(e < 0 for k in p for _, e in k):
+                continue
+            lead = max(p, key=lambda k: (sum(e for _, e in k), k))
+            if all(powers.get(h, 0) >= e and h not in self.idempotent for h, e in lead):
+                rest = po.scaled({k: c for k, c in p.items() if k != lead}, Fraction(-1) / p[lead])
+                reduced = self.mul({self.times(m, po.inverse(lead)): 1}, rest)
+                return self.add(*(po.scaled(self.at_zeros(k), c) for k, c in reduced.items()))
+        return {m: 1}
+
+    def summed_at_zeros(self, p: Poly) -> Poly:
+        """A polynomial in sums over elements of which conditions say something, and in logarithms of such sums."""
+        total: Poly = {}
+        for m, c in p.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                term = self.mul(term, self._at_zeros(g, e))
+            total = self.add(total, term)
+        return total
+
+    def _at_zeros(self, g: int, e: Number) -> Poly:
+        gen, found = self.gens[g], None
+        if gen.kind == "sum" and e in range(1, COPIES + 1) and (body := self.at_zeros(gen.data[1])) != {gen.data[1]: 1}:
+            found = self.sum(gen.data[0], body)
+        if gen.kind == "log" and e == 1 and (inner := self.summed_at_zeros(gen.data[0])) != gen.data[0]:
+            found = self.log(inner)
+        return self.power(found, int(e)) if isinstance(found, dict) else po.gen(g, e)
+
     def _size(self, axis: str) -> Poly:
         axis = base(axis)
         return po.gen(self.new("leaf", ("size", axis), ("size", axis), (), signs.POS))

@@ -11,7 +11,7 @@ from redalg.algebra.polynomial import Poly
 from redalg.graph.node import Node, walk
 from redalg.graph.plan import COUNT
 
-CLOSED, OPEN, EXPONENT = "closed", "open", "exponent"
+CLOSED, OPEN, EXPONENT, WHOLE = "closed", "open", "exponent", "whole"
 MAX_POWER = 12  # integer powers of sums that stay mixed, or are left open, are expanded up to here
 MAX_CONTEXT = 24  # terms of a stage value that are still substituted into a body
 

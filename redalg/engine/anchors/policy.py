@@ -106,7 +106,7 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices, known: bool = False) 
         mask = mask_of(varying, raw.backend.centring)
         if known and (choices.exponent(node, mask) or not choices.with_exponent(node)):
             continue
-        if (node, mask) not in choices.exponents and not _by_terms(raw, u, mask, choices):
+        if (node, mask) not in choices.exponents and not _by_terms(raw, u, mask, fixed, choices):
             _centre(raw, u, mask, context.scale(-1 / rate), choices, rate)
 
 
@@ -335,19 +335,38 @@ def _bound_of(raw: Cascade, node: Node) -> Node | None:
     return None
 
 
-def _by_terms(raw: Cascade, u: Poly, mask: Node, choices: Choices) -> bool:
-    """A sum of exponents of which each has its own extremum is centred term by term: (x - A) + (y - B)."""
+def _by_terms(raw: Cascade, u: Poly, mask: Node, fixed: Mono, choices: Choices) -> bool:
+    """A sum of exponents of which the spec subtracts its extremum from each is centred so: (x - max x) + (y - max y).
+
+    Any other one has a maximum of its own: that of x + y may be far below those of x and y together.
+    """
     if len(u) < 2:
         return False
     parts = [nf.poly_node(normalised(nf.from_mono(m, c))[0]) for m, c in u.ordered()]
     known = [choices.exponents.get((p, mask)) for p in parts]
     targets = [_bound_of(raw, p) if c is None else c.target for p, c in zip(parts, known, strict=True)]
-    if any(t is None for t in targets):
-        return False
+    subtracted = -exponent(raw, fixed)
+    for part, target in zip(parts, targets, strict=True):
+        if target is None or not (_is_among(raw, target, subtracted) or _is_divided_out(raw, part, fixed)):
+            return False
     for part, target in zip(parts, targets, strict=True):
         assert target is not None
         choices.exponents.setdefault((part, mask), choices.shared(_exponent_choice(raw, part, target)))
     return True
+
+
+def _is_among(raw: Cascade, target: Node, subtracted: Poly) -> bool:
+    """Whether multiples of a value, > 0, are subtracted."""
+    one = raw.separator.poly(target).single()
+    return one is not None and subtracted.terms.get(one[1], Fraction(0)) * one[0] > 0
+
+
+def _is_divided_out(raw: Cascade, u: Node, fixed: Mono) -> bool:
+    """Whether a factor divides by sums of e^u: exponents of a softmax are seen from its logarithm."""
+    assert isinstance(raw.backend, RawBackend)
+    sums = (raw.backend.mono_of(gen) or nf.UNIT for gen, p in fixed if p < 0)
+    found = (exponent(raw, m) for m in sums)
+    return any(p and nf.poly_node(normalised(p)[0]) is u for p in found)
 
 
 # --- scales, ties, casts -------------------------------------------------------------------------------------------

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import reduce
+from operator import mul
 from typing import ClassVar
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly, TooLarge
-from redalg.algebra.scope import CLOSED, EXPONENT, MAX_CONTEXT, OPEN, Centring, NoCentring, Scope, Trace
+from redalg.algebra.scope import CLOSED, EXPONENT, MAX_CONTEXT, OPEN, WHOLE, Centring, NoCentring, Scope, Trace
 from redalg.algebra.signs import Signs
 from redalg.algebra.work import spend
 from redalg.engine.rules.affine import affine, without_constant
@@ -102,6 +104,7 @@ class Separator(Openings, Conditions):
 
         ``OPEN``: contractions with stage values are left open, one fresh axis name each, and whoever asks sums over
         those axes last; only sums and products keep that possible, everything else sees closed contractions.
+        ``WHOLE``: sums of elements are one generator each, as what an exponential is multiplied by.
         """
         if mode == OPEN and not self._opens(node):
             mode = CLOSED
@@ -161,6 +164,9 @@ class Separator(Openings, Conditions):
         return nf.generator(node) if found is None else found
 
     def _pure_sum(self, node: Node, mode: str, element: bool) -> Poly:
+        if mode == WHOLE:
+            alone = self.poly(node, EXPONENT)
+            return nf.generator(node) if len(alone) > 1 else alone
         total = nf.constant(0)
         for a in node.args:
             total = total + self.poly(a, mode)
@@ -253,10 +259,11 @@ class Separator(Openings, Conditions):
         op = node.op
         if op in ("add", "mul"):
             total, rest = self._start(node, mode)
-            for a in rest:
-                p = self.poly(a, mode)
-                total = total + p if op == "add" else total * p
-            return self._shifted(total) if op == "add" and mode != EXPONENT else total
+            if op == "mul":
+                return reduce(mul, self._weighted(rest, mode), total)
+            for a in rest if mode == EXPONENT else self._gathered(rest):
+                total = total + self.poly(a, mode)
+            return self._shifted(total) if mode != EXPONENT else total
         hoisted = self._hoist(node)
         if hoisted is not None:
             return self.poly(hoisted, mode)
@@ -268,6 +275,35 @@ class Separator(Openings, Conditions):
         if row is not None and (row.addition or row.exponential):
             return self._by_theorem(node, mode)
         return self._indicator(node) if op in INDICATORS else self._opaque(node)
+
+    def _weighted(self, factors: list[Node], mode: str) -> list[Poly]:
+        """The factors of a product. A sum of elements that weighs an exponential stays one factor: where it is 0, and
+        its terms are not, an element counts for nothing, whatever its exponential is."""
+        found = [self.poly(a, mode) for a in factors]
+        generators = {gen for p in found for gen in p.generators()}
+        exponentials = [gen for gen in generators if gen.op == "exp" and self.scope.varies(gen)]
+        if mode == EXPONENT or not exponentials or any(map(self.is_mixed, generators)):
+            return found
+        own = self.scope.axes.union(*(gen.axes for gen in exponentials))
+        return [self.poly(a, WHOLE) if self._weighs(a, own) else p for a, p in zip(factors, found, strict=True)]
+
+    def _weighs(self, factor: Node, own: frozenset[str]) -> bool:
+        """Whether a factor is a number of the elements that an exponential is of, and of no further axes."""
+        return self.scope.varies(factor) and not self.scope.uses(factor) and factor.axes <= own
+
+    def _gathered(self, terms: list[Node]) -> list[Node]:
+        """The terms of a sum. Those that weigh one exponential by elements are one: (1 - w)·e^(x-u) for e^(x-u) -
+        w·e^(x-u)."""
+        weights: dict[Node, list[Node]] = {}
+        for t in terms:
+            factors = t.args if t.op == "mul" else (t,)
+            apart = [f for f in factors if not self.scope.uses(f)]
+            weighed = [f for f in factors if f not in apart]
+            own = self.scope.axes.union(*(f.axes for f in weighed if f.op == "exp"))
+            plain = any(f.op == "exp" for f in weighed) and all(f.axes <= own for f in apart)
+            key, weight = (g.mul(*weighed), g.mul(*apart)) if plain else (t, g.ONE)
+            weights.setdefault(key, []).append(weight)
+        return [key if ws == [g.ONE] else g.mul(g.add(*ws), key) for key, ws in weights.items()]
 
     def _start(self, node: Node, mode: str) -> tuple[Poly, list[Node]]:
         """What a sum or product begins with, and its other arguments: elements that deviate from stage values are one
