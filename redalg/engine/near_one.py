@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import permutations
+from math import comb, gcd, lcm
 from typing import NamedTuple
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono
+from redalg.algebra.signs import linear
 from redalg.engine.anchors.choices import TargetChoice
 from redalg.engine.anchors.policy import mask_of
 from redalg.engine.emit import Emitter
@@ -31,6 +33,7 @@ from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
 
 WHY = "the difference of two exponents is centred on its maximum: what is summed is how far their ratio is from 1"
+MOST_POWERS = 12  # of e^h in a sum of them that is written in powers of e^h - 1
 LARGEST = 6  # terms of a sum in which two that cancel are looked for
 HALF = g.const(Fraction(1, 2))
 
@@ -298,22 +301,84 @@ def _terms(node: Node) -> tuple[Node, ...]:
 
 
 def _as_one(node: Node) -> Node:
-    """log(1 + y) as log1p(y), and f·e^h - f as f·expm1(h)."""
+    """log(1 + y) as log1p(y), and f·(e^h - 1) as f·expm1(h)."""
     if node.op == "log" and node.args[0].op == "add" and g.ONE in node.args[0].args and not nf.may_be_complex(node):
         return g.fn("log1p", g.add(*(a for a in node.args[0].args if a is not g.ONE)))
     return _grown(node) if node.op == "add" else node
 
 
+class Power(NamedTuple):
+    """A term coefficient·e^exponent·f of a sum."""
+
+    term: Node
+    coefficient: Fraction
+    exponent: Node
+
+
 def _grown(total: Node) -> Node:
-    terms = dict.fromkeys(total.args)
+    """A sum in which f·Σ c_k·e^(k·h) that is 0 at h = 0 is a polynomial in expm1(h): f·(e^(2h) - 2·e^h + 1) is
+    f·expm1(h)^2."""
+    groups: dict[Node, list[Power]] = {}
     for term in total.args:
         factors = term.args if term.op == "mul" else (term,)
         power = next((f for f in factors if f.op == "exp" and not nf.may_be_complex(f)), None)
-        opposite = g.neg(g.mul(*(f for f in factors if f is not power)))
-        if power is not None and opposite in terms:
-            terms = {t: None for t in terms if t not in (term, opposite)}
-            terms[g.mul(g.neg(opposite), g.fn("expm1", power.args[0]))] = None
-    return total if len(terms) == len(total.args) else g.add(*terms)
+        c = next((f.attr for f in factors if f.op == "const"), Fraction(1))
+        rest = g.mul(*(f for f in factors if f is not power and f.op != "const"))
+        groups.setdefault(rest, []).append(Power(term, c, g.ZERO if power is None else power.args[0]))
+    terms = dict.fromkeys(total.args)
+    for rest, powers in groups.items():
+        found = _in_growths(rest, powers) if len(powers) > 1 else None
+        if found is not None:
+            terms = {t: None for t in terms if all(t is not p.term for p in powers)} | dict.fromkeys(found)
+    return total if len(terms) == len(total.args) and all(t in terms for t in total.args) else g.add(*terms)
+
+
+def _in_growths(rest: Node, powers: list[Power]) -> list[Node] | None:
+    """f·Σ c_k·e^(k·h) by powers of e^h - 1; of what is not 0 at h = 0, a pair that is."""
+    if sum(p.coefficient for p in powers):
+        return _pair(rest, powers)
+    unit = next(p.exponent for p in sorted(powers, key=lambda p: g.is_const(p.exponent, 0)))
+    rates = [_rate_of(p.exponent, unit) for p in powers]
+    known = [r for r in rates if r is not None]
+    if len(known) < len(powers):
+        return _pair(rest, powers)
+    step = Fraction(gcd(*(r.numerator for r in known)), lcm(*(r.denominator for r in known)))
+    least = min(known)
+    steps = [int((r - least) / step) for r in known]
+    if max(steps) > MOST_POWERS:
+        return _pair(rest, powers)
+    if len(powers) == 2 and not least:  # one function has all digits
+        (p,) = (p for p in powers if not g.is_const(p.exponent, 0))
+        return [g.mul(g.const(p.coefficient), rest, g.fn("expm1", p.exponent))]
+    growth = g.fn("expm1", g.mul(g.const(step), unit))
+    common = g.fn("exp", g.mul(g.const(least), unit)) if least else g.ONE
+    found = []
+    for i in range(1, max(steps) + 1):
+        c = sum((p.coefficient * comb(k, i) for p, k in zip(powers, steps, strict=True)), Fraction(0))
+        if c:
+            found.append(g.mul(g.const(c), rest, common, g.power(growth, i)))
+    return found
+
+
+def _pair(rest: Node, powers: list[Power]) -> list[Node] | None:
+    """f·e^h - f among other terms as f·expm1(h)."""
+    plain = next((p for p in powers if g.is_const(p.exponent, 0)), None)
+    for p in powers if plain is not None else ():
+        if p is not plain and plain is not None and p.coefficient == -plain.coefficient:
+            others = [q.term for q in powers if q not in (p, plain)]
+            return [*others, g.mul(g.const(p.coefficient), rest, g.fn("expm1", p.exponent))]
+    return None
+
+
+def _rate_of(exponent: Node, unit: Node) -> Fraction | None:
+    """k where an exponent is k times another."""
+    if g.is_const(exponent, 0):
+        return Fraction(0)
+    own, other = linear(exponent), linear(unit)
+    if own.keys() != other.keys():
+        return None
+    rates = {own[x] / other[x] for x in own}
+    return rates.pop() if len(rates) == 1 else None
 
 
 __all__ = ["NearOne"]

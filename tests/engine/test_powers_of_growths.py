@@ -1,0 +1,75 @@
+"""Sums of products of e^(x-u) - 1 keep the digits of x - u: their coefficients are polynomials in e^(A-u) - 1.
+
+Multiplied out, e^(2(A-u)) - 2·e^(A-u) + 1 has the rounding of 1, however small it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.testing import running
+from tests.support.forms import Forms
+
+G, H = "(exp(x[j] - u) - 1)", "(exp(2*x[j] - 2*u) - 1)"
+BODIES = {
+    "square": f"{G}**2",
+    "weighed square": f"w[j]*{G}**2",
+    "cube": f"w[j]*{G}**3",
+    "fourth power": f"{G}**4",
+    "two rates": f"w[j]*{G}*{H}",
+    "less its first order": f"w[j]*({G} - {H}/2)",
+    "from below": "w[j]*(1 - exp(u - x[j]))**2",
+    "beside a weight that is a sum": f"(2 - w[j])*{G}**2",
+    "masked": f"where(w[j] > 0.6, {G}**2, 0)",
+}
+PLACES = {
+    "max": "u = max[j](z[j])",
+    "mean": "u = mean[j](x[j])",
+    "own max": "u = max[j](x[j])",
+    "min": "u = min[j](x[j])",
+}
+SPECS = {f"{b} {p}": f"{PLACES[p]}; return s = sum[j]({BODIES[b]})" for b in BODIES for p in PLACES}
+ORDERS = {"cube": 3, "fourth power": 4}
+FORMS = Forms(SPECS, "j")
+
+
+def centre(name: str, x: np.ndarray, z: np.ndarray, w: np.ndarray) -> float:
+    place = next(p for p in ("own max", "max", "mean", "min") if name.endswith(p))
+    return float({"own max": x.max(), "max": z.max(), "mean": x.mean(), "min": x.min()}[place])
+
+
+def values(form: Any, given: dict[str, np.ndarray], seed: int) -> list[tuple[str, float]]:
+    """At once, streamed in unequal pieces of which one is empty, and merged."""
+    n = len(given["x"])
+    first, second = sorted(np.random.default_rng(seed).integers(0, n + 1, 2))
+    borders = [0, first, first, second, n]
+    whole = form.accumulator()
+    for start, end in zip(borders, borders[1:], strict=False):
+        whole.update(**{k: a[start:end] for k, a in given.items()})
+    merged = running.merged(form, given, borders, [2, 1, 0])["s"]
+    found = ("numpy", form.compile("numpy")(**given)), ("streamed", whole.result()), ("merged", merged)
+    return [(where, float(np.asarray(value).item())) for where, value in found]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_products_of_small_growths_keep_their_digits(name: str) -> None:
+    form, order = FORMS[name], next((n for body, n in ORDERS.items() if name.startswith(body)), 2)
+    for seed, spread in enumerate((1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0)):
+        for n in (1, 2, 7):
+            rng = np.random.default_rng(seed)
+            every = {"x": spread * rng.normal(size=n), "z": spread * rng.normal(size=n), "w": rng.uniform(0.5, 1, n)}
+            given = {t.name: every[t.name] for t in form.spec.tensors}
+            true = float(np.asarray(ra.reference(form.spec, exact=True, **given)).item())
+            x = every["x"]
+            far = np.abs(np.expm1(np.abs(x - centre(name, **every)))) ** order  # what the definition adds up
+            for where, found in values(form, given, seed):
+                assert abs(found - true) <= 1e-13 * max(abs(true), 4 * far.max()), (where, spread, n, found, true)
+
+
+@pytest.mark.parametrize("name", [n for n in SPECS if n.endswith(("max", "mean")) and "masked" not in n])
+def test_products_of_growths_are_proved(name: str) -> None:
+    FORMS[name].certificate.verify()
