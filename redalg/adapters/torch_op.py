@@ -368,9 +368,13 @@ class TorchOp(Registered):
         held = [unrecorded(a) for a in arrays]
         pulled = held[len(held) - len(self.vjp.cotangents) :]
         of = [k for k in of if pulled[k].numel()]  # an output without elements has no share in a gradient
-        vjp, plan = self._planned_backward(wanted, of)
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
         values = dict(zip(self.vjp.forward.outputs, held[len(own) :], strict=False))
+        if not all(a.numel() for a in own.values()):
+            along = self.vjp.along(sizes_of(self.spec, own))
+            if along is not self.vjp:
+                return self._read_again(along.of(_outputs(self.vjp, of)), own, values, pulled, wanted)
+        vjp, plan = self._planned_backward(wanted, of)
         if (other := vjp.without(values)) is not vjp:
             return self._read_again(other, own, values, pulled, wanted)
         with repeats() as wider:

@@ -87,7 +87,8 @@ class Vjp(_Derivative):
     them) for no more matrix products, axes being as long as ``sizes`` says, or else 4096: nothing but large values
     can be worth that, such as sums over a short axis.
 
-    ``taken`` are names of other arrays beside these: nothing that is saved is called so.
+    ``taken`` are names of other arrays beside these: nothing that is saved is called so. ``nothing`` are axes without
+    an element: through a reduction over one nothing flows, whatever its value divides or is divided by.
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
     `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent are left out.
@@ -115,9 +116,10 @@ class Vjp(_Derivative):
         assume: Iterable[str] = (),
         sizes: Mapping[str, int] | None = None,
         taken: Iterable[str] = (),
+        nothing: Iterable[str] = (),
     ) -> None:
         self.where, self.spec = "spec.vjp", (spec := under_own_names(spec))
-        self.assumed = assumed(assume, self.where)
+        self.assumed, self.nothing = assumed(assume, self.where), frozenset(nothing)
         self._stages, self._readings = Stages(spec, taken), readings(spec)
         self.wrt = _wanted(spec, wrt, self.where)
         outputs = [n for n, node in spec.outputs.items() if not _is_discrete(node)]
@@ -189,7 +191,8 @@ class Vjp(_Derivative):
 
         leaves = {Node("tensor", (), d): d for name in self.wrt for d in self._readings[self.wrt[name]]}
         with allowance(STAGES, "products of tangents"):
-            found = adjoints(self._pulled_back(written), list(leaves), read, self._stages.reduced, self.where, assume)
+            given = self._pulled_back(written), list(leaves), read, self._stages.reduced, self.where, assume
+            found = adjoints(*given, self.nothing)
         beside = {Node("tensor", (), d) for d in (s.leaf.attr for s in outputs.values())}
         beside |= {g.tensor(t, spec.output_axes[n]) for n, t in self.cotangents.items()}
         nodes = {}
@@ -366,7 +369,23 @@ class Vjp(_Derivative):
 
     @cached_property
     def _unsaved(self) -> Vjp:
-        return Vjp(self.spec, list(self.wrt), (), self.assumed, taken=self._stages.tensors)
+        return Vjp(self.spec, list(self.wrt), (), self.assumed, taken=self._stages.tensors, nothing=self.nothing)
+
+    def along(self, sizes: Mapping[str, int]) -> Vjp:
+        """These gradients, or where an axis has no element those through which nothing flows along it: a quotient of
+        sums of nothing is 0/0, and a gradient the sum of what its elements pass on, of which there are none."""
+        reduced = (n for n in g.walk(*self.spec.outputs.values()) if n.op == "reduce")
+        nothing = frozenset(a for n in reduced for a in n.attr.axes if not sizes.get(a, 1))
+        if not nothing:
+            return self
+        if nothing not in self._along:
+            given = self.spec, list(self.wrt), (), self.assumed
+            self._along[nothing] = Vjp(*given, taken=self._stages.tensors, nothing=nothing)
+        return self._along[nothing]
+
+    @cached_property
+    def _along(self) -> dict[frozenset[str], Vjp]:
+        return {}
 
     def without(self, values: Mapping[str, Any]) -> Vjp:
         """These gradients, or those that read nothing saved where one of the values, on the host, is none that its
@@ -454,7 +473,7 @@ class Vjp(_Derivative):
             if name not in self.cotangents:
                 known = f"outputs with a derivative are {', '.join(self.cotangents)}"
                 raise RedalgError(f"a cotangent of {name!r}", "g(…, cotangents=…)", known, "leave it out")
-        bind(self.spec, _described(arrays), where="g(…)")
+        sizes = bind(self.spec, _described(arrays), where="g(…)").sizes
         target = target or _target_of(arrays)
         shapes = {n: np.shape(arrays[n]) for n, d in self.wrt.items() if len(np.shape(arrays[n])) < len(d.axes)}
         if any(d.dimensions for d in self.spec.tensors):  # whose windows a gradient alone may not know the length of
@@ -473,7 +492,8 @@ class Vjp(_Derivative):
                 known = values | by_output(own.forward.outputs, more)
             return own._pulled(arrays, known, cotangents, run, list(self.wrt), own.together(self.wrt))
 
-        own = self.of(n for n, value in cotangents.items() if prod(np.shape(value))).without(values)
+        full = [n for n, value in cotangents.items() if prod(np.shape(value))]
+        own = self.along(sizes).of(full).without(values)
         with repeats() as wider:
             found = pulled(own)
         if (other := own.after(wider, found.values())) is not own:

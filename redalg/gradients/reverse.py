@@ -19,11 +19,13 @@ def adjoints(
     streamed: Sequence[str],
     where: str,
     assume: Collection[str],
+    nothing: Collection[str] = (),
 ) -> dict[Node, Adjoint]:
     """Leaf -> Σ over all outputs of cotangent · ∂output/∂leaf, along the leaf's axes.
 
     `read` says how values are had (`redalg.gradients.slopes`), `streamed` are the axes that the spec streams over. A
-    reduction that nothing depends on (`is_invariant`) passes nothing on.
+    reduction that nothing depends on (`is_invariant`) passes nothing on, nor does one over an axis without an element
+    (`nothing`).
     Raises: RedalgError for what has no derivative; Undecided for more conditions than a budget.
     """
     roots = list(cotangents)
@@ -33,7 +35,9 @@ def adjoints(
         if root in found:
             found[root].add(cotangent)
     for n in reversed(list(g.walk(*roots))):
-        if n not in moving or n in leaves or not found[n] or is_invariant(roots, n, where, assume):
+        if n not in moving or n in leaves or not found[n] or not _reduced(n).isdisjoint(nothing):
+            continue
+        if is_invariant(roots, n, where, assume):
             continue
         check_differentiable(n, where, assume)
         check_parts(len(found[n].parts), where)
