@@ -147,16 +147,25 @@ class BallNumbers:
     def __init__(self, prec: int = 600) -> None:
         self.prec = prec
         self.price = max(1, prec // 50)
+        self._known: dict[tuple[str, Interval], Interval | None] = {}
 
     def unary(self, op: str, argument: Fraction | Ball) -> Any:
         """The enclosure of a function value; NaN outside the function's domain or where the enclosure leaves it."""
         if op in ("abs", "relu") and isinstance(argument, Ball) and argument.sign() is not None:
             return argument if argument.sign() != -1 else (-argument if op == "abs" else Fraction(0))
         x = argument.mpi if isinstance(argument, Ball) else enclose(argument, self.prec)
-        value = _enclose_function(op, x, self.prec)
+        value = self._function(op, x)
         if value is None or any(_is_special(end) for end in value):
             return float("nan")
         return Ball(value, self.prec, (op, argument))
+
+    def _function(self, op: str, x: Interval) -> Interval | None:
+        """The value of a function, which streams of the same elements ask for again and again."""
+        if (op, x) not in self._known:
+            self._known[op, x] = _enclose_function(op, x, self.prec)
+        else:
+            spend(self.prec // FUNCTION)
+        return self._known[op, x]
 
     def root(self, base: Fraction | Ball, exponent: Fraction | Ball) -> Any:
         """base**exponent for a positive base."""
