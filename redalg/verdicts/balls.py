@@ -164,7 +164,7 @@ class BallNumbers:
         if (op, x) not in self._known:
             self._known[op, x] = _enclose_function(op, x, self.prec)
         else:
-            spend(self.prec // FUNCTION)
+            spend(self.prec * self.prec // FUNCTION)  # what a search may take is not what it remembers
         return self._known[op, x]
 
     def root(self, base: Fraction | Ball, exponent: Fraction | Ball) -> Any:
@@ -197,7 +197,7 @@ def _tan(x: Interval, prec: int) -> Interval | None:
     return None if mpf_sign(cosine[0]) != mpf_sign(cosine[1]) else li.mpi_div(li.mpi_sin(x, prec), cosine, prec)
 
 
-FUNCTION = 8  # bits of a function's value that cost as much as an operation on rationals
+FUNCTION = 4800  # squared bits of a function's value that cost as much as an operation on rationals
 _DIRECT: dict[str, Callable[[Interval, int], Interval | None]] = {  # interval functions of mpmath
     "exp": li.mpi_exp,
     "log": _log,
@@ -223,7 +223,7 @@ _DOMAINS: dict[str, Callable[[Any], bool]] = {
 
 def _enclose_function(op: str, x: Interval, prec: int) -> Interval | None:
     """By mpmath's intervals, by the formula of a function that has one, else by values at the ends or the middle."""
-    spend(prec // FUNCTION)
+    spend(prec * prec // FUNCTION)
     if op not in _SHORT and _is_far(x):
         return None
     row = FUNCTIONS[op]
