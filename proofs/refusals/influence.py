@@ -304,7 +304,10 @@ def _near(numbers: Numbers, v: Value) -> Value:
         return Complex(*(_near(numbers, part) for part in parts(v)))
     if not isinstance(v, Fraction | Interval):
         return v
-    low, high = (v, v) if isinstance(v, Fraction) else numbers.reals.ends(v)
+    try:
+        low, high = (v, v) if isinstance(v, Fraction) else numbers.reals.ends(v)
+    except OverflowError:  # too near to 0, or too large, to be written out
+        return UNKNOWN
     tiny = Fraction(1, 1 << numbers.reals.bits // 2) * max(abs(low), abs(high), ONE)
     return numbers.reals.between(low - tiny, high + tiny)
 

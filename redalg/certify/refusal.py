@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLASS = {"sum": "(sum, ×)", "prod": "(prod, power)"}
 DIGITS = 100  # to which an entry that is not rational is stated
+MOST_DIGITS = 4000  # of what is calculated on the way to them: log(1 + e^-x) has as many digits less as x is large
 
 
 def certificate(verdict: NotDecomposable) -> Refusal:
@@ -104,11 +105,29 @@ def entry(value: Any, rational: bool) -> Fraction | tuple[Fraction, Fraction]:
     """A rational, or rationals on both sides of the number a witness shows to at least 120 digits."""
     if rational and isinstance(value, Fraction):
         return value
-    middle = value if isinstance(value, Fraction) else Fraction(str(value.evalf(DIGITS + 60)))
+    middle = value if isinstance(value, Fraction) else _middle(value)
     size = max(abs(middle), Fraction(1, 10**DIGITS))
     unit = Fraction(10) ** (len(str(int(size))) - len(str(int(1 / size))) - DIGITS)
     whole = middle // unit
     return (whole - 1) * unit, (whole + 2) * unit
+
+
+def _middle(closed: Any) -> Fraction:
+    """A closed number. SymPy takes log(1 + e^-391) for 0, and the logarithm of that for -oo: then all of it is
+    calculated to more digits. Raises: CertificateError where these are too few."""
+    import mpmath
+    import sympy
+
+    found = closed.evalf(DIGITS + 60)
+    if not found.is_finite:
+        with mpmath.workdps(MOST_DIGITS):
+            found = sympy.lambdify((), closed, "mpmath")()
+        if not mpmath.isfinite(found):
+            why = f"it has no value to {MOST_DIGITS} digits: it lies next to a pole"
+            fix = "read verdict.reason and verdict.witness"
+            raise CertificateError("an entry of a witness", "NotDecomposable.certificate", why, fix)
+        found = mpmath.nstr(found, DIGITS + 60)
+    return Fraction(str(found))
 
 
 def _without(verdict: NotDecomposable, why: str) -> CertificateError:
