@@ -29,6 +29,11 @@ SPECS = {
     "weighted": "return s = sum[j](w[j]*(x[j] - c))/sum[j](w[j])",
     "largest of others": "return s = mean[j](x[j] - max[j](z[j]))",
     "sum about others": "return s = sum[j](x[j] - max[j](z[j]))",
+    "times a value": "return s = mean[j]((x[j] - c)*max[j](w[j]))",
+    "sum times a value": "return s = sum[j](w[j]*(x[j] - c)*max[j](w[j]))",
+    "over a value": "return s = mean[j]((c - x[j])/(2 + max[j](w[j])))",
+    "times a deviation": "return s = mean[j]((x[j] - c)*(w[j] - mean[j](w[j])))",
+    "times an exponential": "return s = mean[j]((x[j] - c)*exp(w[j] - max[j](w[j])))",
 }
 FORMS = Forms(SPECS, "j")
 PLACE = 273.125

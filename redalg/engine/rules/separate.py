@@ -278,18 +278,28 @@ class Separator(Openings, Conditions):
 
     def _weighted(self, factors: list[Node], mode: str) -> list[Poly]:
         """The factors of a product. A sum of elements that weighs an exponential stays one factor: where it is 0, and
-        its terms are not, an element counts for nothing, whatever its exponential is."""
+        its terms are not, an element counts for nothing, whatever its exponential is. So does one less a constant,
+        x - c, which has digits that neither Σx·h nor c·Σh has."""
         found = [self.poly(a, mode) for a in factors]
         generators = {gen for p in found for gen in p.generators()}
-        exponentials = [gen for gen in generators if gen.op == "exp" and self.scope.varies(gen)]
-        if mode == EXPONENT or not exponentials or any(map(self.is_mixed, generators)):
+        if mode == EXPONENT or any(map(self.is_mixed, generators)):
             return found
+        exponentials = [gen for gen in generators if gen.op == "exp" and self.scope.varies(gen)]
         own = self.scope.axes.union(*(gen.axes for gen in exponentials))
-        return [self.poly(a, WHOLE) if self._weighs(a, own) else p for a, p in zip(factors, found, strict=True)]
+        weighs = [bool(exponentials) and self._is_of(a, own) or self._is_difference(a) for a in factors]
+        return [self.poly(a, WHOLE) if w else p for a, p, w in zip(factors, found, weighs, strict=True)]
 
-    def _weighs(self, factor: Node, own: frozenset[str]) -> bool:
+    def _is_of(self, factor: Node, own: frozenset[str]) -> bool:
         """Whether a factor is a number of the elements that an exponential is of, and of no further axes."""
         return self.scope.varies(factor) and not self.scope.uses(factor) and factor.axes <= own
+
+    def _is_difference(self, factor: Node) -> bool:
+        """Whether a factor is a sum of elements and of what is known of no axis: x - c."""
+        if factor.op != "add" or not self.scope.varies(factor) or self.scope.uses(factor):
+            return False
+        known = [a for a in factor.args if not self.scope.varies(a)]
+        elements = frozenset[str]().union(*(a.axes for a in factor.args if a not in known))
+        return any(a.op != "size" for a in known) and all(a.axes <= elements for a in known)
 
     def _gathered(self, terms: list[Node]) -> list[Node]:
         """The terms of a sum. Those that weigh one exponential by elements are one: (1 - w)·e^(x-u) for e^(x-u) -
