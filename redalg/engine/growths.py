@@ -46,7 +46,7 @@ class Growths:
         if found.blocked is not None or found.node is near:
             return near
         self.far |= _terms(found.node)
-        return g.where(condition, near, found.node)
+        return g.where(condition, near, self._at_finite(stage, found.node))
 
     def inside(self, node: Node) -> bool:
         """Whether a value reads a stage that has two forms."""
@@ -73,6 +73,15 @@ class Growths:
             return g.TRUE if groups else g.FALSE
         apart = self._apart(groups)
         return g.logical("and", *map(self._is_small, groups)) if apart is None else g.compare("le", apart, g.ONE)
+
+    def _at_finite(self, stage: Node, whole: Node) -> Node:
+        """The second form where A - D is finite: of weights of both signs oo - oo may be any infinity."""
+        rows = self._rows(stage)
+        apart = {self._exponent(m) for h in rows.values() for m in h.terms} - {Poly()}
+        found = {normalised(p)[0] for p in apart}
+        if len(found) != 1:
+            return whole
+        return g.where(g.compare("eq", nf.poly_node(found.pop()), g.INF), g.special("nan"), whole)
 
     def _apart(self, groups: list[list[Poly]]) -> Node | None:
         """A - D, up to a factor, where every coefficient is one of powers of e^(A-D); None where there are others, or

@@ -73,3 +73,16 @@ def test_products_of_small_growths_keep_their_digits(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in SPECS if n.endswith(("max", "mean")) and "masked" not in n])
 def test_products_of_growths_are_proved(name: str) -> None:
     FORMS[name].certificate.verify()
+
+
+@pytest.mark.parametrize("weight", ["(2*w[j] - 1)*z[j]", "z[j]", "(z[j] - w[j])"])
+def test_an_infinite_mean_leaves_no_number(weight: str) -> None:
+    """e^(x-u) of an x and a mean of -oo is none; with weights of both signs oo - oo must not become an infinity."""
+    text = f"u = sum[j](w[j]*x[j])/sum[j](w[j]); return s = mean[j]({weight}*{G}**2), t = sum[j]({weight}*u), v = u"
+    form, rng = ra.derive_incremental(ra.parse(text)), np.random.default_rng(0)
+    for _ in range(60):
+        n = int(rng.integers(1, 6))
+        given = {"x": rng.normal(size=n), "z": rng.normal(size=n), "w": rng.uniform(size=n)}
+        given["x"][rng.integers(n)] = -np.inf
+        with np.errstate(all="ignore"):
+            assert np.isnan(form.compile("numpy")(**given)["s"])
