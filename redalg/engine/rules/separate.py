@@ -287,7 +287,9 @@ class Separator(Openings, Conditions):
         exponentials = [gen for gen in generators if gen.op == "exp" and self.scope.varies(gen)]
         own = self.scope.axes.union(*(gen.axes for gen in exponentials))
         weighs = [bool(exponentials) and self._is_of(a, own) or self._is_difference(a) for a in factors]
-        return [self.poly(a, WHOLE) if w else p for a, p, w in zip(factors, found, weighs, strict=True)]
+        mixed = set(g.walk(*filter(self.scope.mixed, factors)))  # what stands in another one may cancel with it
+        whole = [w and a not in mixed for a, w in zip(factors, weighs, strict=True)]
+        return [self.poly(a, WHOLE) if w else p for a, p, w in zip(factors, found, whole, strict=True)]
 
     def _is_of(self, factor: Node, own: frozenset[str]) -> bool:
         """Whether a factor is a number of the elements that an exponential is of, and of no further axes."""
