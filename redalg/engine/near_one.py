@@ -320,44 +320,47 @@ def _grown(total: Node) -> Node:
     f·expm1(h)^2."""
     groups: dict[Node, list[Power]] = {}
     for term in total.args:
-        factors = term.args if term.op == "mul" else (term,)
-        power = next((f for f in factors if f.op == "exp" and not nf.may_be_complex(f)), None)
-        c = next((f.attr for f in factors if f.op == "const"), Fraction(1))
-        rest = g.mul(*(f for f in factors if f is not power and f.op != "const"))
-        groups.setdefault(rest, []).append(Power(term, c, g.ZERO if power is None else power.args[0]))
-    terms = dict.fromkeys(total.args)
+        rest, power = _as_power(term)
+        groups.setdefault(rest, []).append(power)
+    terms, changed = dict.fromkeys(total.args), False
     for rest, powers in groups.items():
         found = _in_growths(rest, powers) if len(powers) > 1 else None
         if found is not None:
-            terms = {t: None for t in terms if all(t is not p.term for p in powers)} | dict.fromkeys(found)
-    return total if len(terms) == len(total.args) and all(t in terms for t in total.args) else g.add(*terms)
+            own = {p.term for p in powers}
+            terms, changed = {t: None for t in terms if t not in own} | dict.fromkeys(found), True
+    return g.add(*terms) if changed else total
+
+
+def _as_power(term: Node) -> tuple[Node, Power]:
+    """f, and what it is multiplied by."""
+    factors = term.args if term.op == "mul" else (term,)
+    power = next((f for f in factors if f.op == "exp" and not nf.may_be_complex(f)), None)
+    c = next((f.attr for f in factors if f.op == "const"), Fraction(1))
+    rest = g.mul(*(f for f in factors if f is not power and f.op != "const"))
+    return rest, Power(term, c, g.ZERO if power is None else power.args[0])
 
 
 def _in_growths(rest: Node, powers: list[Power]) -> list[Node] | None:
     """f·Σ c_k·e^(k·h) by powers of e^h - 1; of what is not 0 at h = 0, a pair that is."""
-    if sum(p.coefficient for p in powers):
-        return _pair(rest, powers)
     unit = next(p.exponent for p in sorted(powers, key=lambda p: g.is_const(p.exponent, 0)))
-    rates = [_rate_of(p.exponent, unit) for p in powers]
-    known = [r for r in rates if r is not None]
-    if len(known) < len(powers):
+    rates = [r for p in powers if (r := _rate_of(p.exponent, unit)) is not None]
+    if sum(p.coefficient for p in powers) or len(rates) < len(powers):
         return _pair(rest, powers)
-    step = Fraction(gcd(*(r.numerator for r in known)), lcm(*(r.denominator for r in known)))
-    least = min(known)
-    steps = [int((r - least) / step) for r in known]
-    if max(steps) > MOST_POWERS:
+    step = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
+    least = min(rates)
+    steps = [int((r - least) / step) for r in rates]
+    if max(steps) > MOST_POWERS or len(powers) == 2 and not least:  # of two, one function has all digits
         return _pair(rest, powers)
-    if len(powers) == 2 and not least:  # one function has all digits
-        (p,) = (p for p in powers if not g.is_const(p.exponent, 0))
-        return [g.mul(g.const(p.coefficient), rest, g.fn("expm1", p.exponent))]
     growth = g.fn("expm1", g.mul(g.const(step), unit))
     common = g.fn("exp", g.mul(g.const(least), unit)) if least else g.ONE
-    found = []
-    for i in range(1, max(steps) + 1):
-        c = sum((p.coefficient * comb(k, i) for p, k in zip(powers, steps, strict=True)), Fraction(0))
-        if c:
-            found.append(g.mul(g.const(c), rest, common, g.power(growth, i)))
-    return found
+    about = _about_one([p.coefficient for p in powers], steps)
+    return [g.mul(g.const(c), rest, common, g.power(growth, i)) for i, c in about if c]
+
+
+def _about_one(coefficients: list[Fraction], powers: list[int]) -> list[tuple[int, Fraction]]:
+    """Σ c_k·(1 + t)^k by powers of t, without the constant."""
+    terms = list(zip(coefficients, powers, strict=True))
+    return [(i, Fraction(sum(c * comb(k, i) for c, k in terms))) for i in range(1, max(powers) + 1)]
 
 
 def _pair(rest: Node, powers: list[Power]) -> list[Node] | None:

@@ -285,15 +285,14 @@ class Separator(Openings, Conditions):
         if mode == EXPONENT or any(map(self.is_mixed, generators)):
             return found
         exponentials = [gen for gen in generators if gen.op == "exp" and self.scope.varies(gen)]
-        own = self.scope.axes.union(*(gen.axes for gen in exponentials))
-        weighs = [bool(exponentials) and self._is_of(a, own) or self._is_difference(a) for a in factors]
+        own = self.scope.axes.union(*(gen.axes for gen in exponentials)) if exponentials else None
         mixed = set(g.walk(*filter(self.scope.mixed, factors)))  # what stands in another one may cancel with it
-        whole = [w and a not in mixed for a, w in zip(factors, weighs, strict=True)]
+        whole = [a not in mixed and (self._is_of(a, own) or self._is_difference(a)) for a in factors]
         return [self.poly(a, WHOLE) if w else p for a, p, w in zip(factors, found, whole, strict=True)]
 
-    def _is_of(self, factor: Node, own: frozenset[str]) -> bool:
+    def _is_of(self, factor: Node, own: frozenset[str] | None) -> bool:
         """Whether a factor is a number of the elements that an exponential is of, and of no further axes."""
-        return self.scope.varies(factor) and not self.scope.uses(factor) and factor.axes <= own
+        return own is not None and self.scope.varies(factor) and not self.scope.uses(factor) and factor.axes <= own
 
     def _is_difference(self, factor: Node) -> bool:
         """Whether a factor is a sum of elements and of what is known of no axis: x - c."""
