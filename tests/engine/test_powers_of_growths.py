@@ -5,14 +5,12 @@ Multiplied out, e^(2(A-u)) - 2·e^(A-u) + 1 has the rounding of 1, however small
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.testing import running
 from tests.support.forms import Forms
+from tests.support.streams import three_ways
 
 G, H = "(exp(x[j] - u) - 1)", "(exp(2*x[j] - 2*u) - 1)"
 BODIES = {
@@ -42,19 +40,6 @@ def centre(name: str, x: np.ndarray, z: np.ndarray, w: np.ndarray) -> float:
     return float({"own max": x.max(), "max": z.max(), "mean": x.mean(), "min": x.min()}[place])
 
 
-def values(form: Any, given: dict[str, np.ndarray], seed: int) -> list[tuple[str, float]]:
-    """At once, streamed in unequal pieces of which one is empty, and merged."""
-    n = len(given["x"])
-    first, second = sorted(np.random.default_rng(seed).integers(0, n + 1, 2))
-    borders = [0, first, first, second, n]
-    whole = form.accumulator()
-    for start, end in zip(borders, borders[1:], strict=False):
-        whole.update(**{k: a[start:end] for k, a in given.items()})
-    merged = running.merged(form, given, borders, [2, 1, 0])["s"]
-    found = ("numpy", form.compile("numpy")(**given)), ("streamed", whole.result()), ("merged", merged)
-    return [(where, float(np.asarray(value).item())) for where, value in found]
-
-
 @pytest.mark.parametrize("name", SPECS)
 def test_products_of_small_growths_keep_their_digits(name: str) -> None:
     form, order = FORMS[name], next((n for body, n in ORDERS.items() if name.startswith(body)), 2)
@@ -66,7 +51,7 @@ def test_products_of_small_growths_keep_their_digits(name: str) -> None:
             true = float(np.asarray(ra.reference(form.spec, exact=True, **given)).item())
             x = every["x"]
             far = np.abs(np.expm1(np.abs(x - centre(name, **every)))) ** order  # what the definition adds up
-            for where, found in values(form, given, seed):
+            for where, found in three_ways(form, given, seed):
                 assert abs(found - true) <= 1e-13 * max(abs(true), 4 * far.max()), (where, spread, n, found, true)
 
 

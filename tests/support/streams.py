@@ -29,6 +29,7 @@ from redalg.graph.operators import Extremum, Sum
 from redalg.graph.plan import Anchor, ExtremumAnchor, Move, Output, PassPlan, Plan, ScaleAnchor, Slot, shift
 from redalg.language.spec import Spec
 from redalg.streaming import Accumulator
+from redalg.testing import running
 from tests.support import handwritten
 
 Arrays = Mapping[str, np.ndarray]
@@ -159,3 +160,16 @@ def assert_close(got: Any, expected: Any, ulps: float = 64) -> None:
             np.testing.assert_allclose(a, b, rtol=ulps * np.finfo(a.dtype).eps, atol=ulps * np.finfo(a.dtype).eps)
         else:
             np.testing.assert_array_equal(a, b)
+
+
+def three_ways(form: Form, given: Mapping[str, np.ndarray], seed: int) -> list[tuple[str, float]]:
+    """The one result at once, from a stream in unequal pieces of which one is empty, and from those merged."""
+    n = len(next(iter(given.values())))
+    first, second = sorted(np.random.default_rng(seed).integers(0, n + 1, 2))
+    borders = [0, first, first, second, n]
+    whole = form.accumulator()
+    for start, end in pairwise(borders):
+        whole.update(**{k: a[start:end] for k, a in given.items()})
+    (merged,) = running.merged(form, given, borders, [2, 1, 0]).values()
+    found = ("numpy", form.compile("numpy")(**given)), ("streamed", whole.result()), ("merged", merged)
+    return [(where, float(np.asarray(value).item())) for where, value in found]

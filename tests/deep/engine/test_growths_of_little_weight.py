@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.testing import running
 from tests.support.forms import Forms
 from tests.support.sample import deep
+from tests.support.streams import three_ways
 
 PLACES = {
     "max": "u = max[j](z[j])",
@@ -62,19 +62,6 @@ def bound(name: str, x: Any, z: Any, w: Any) -> float:
     return float(size.sum())
 
 
-def values(form: Any, given: Arrays, seed: int) -> list[tuple[str, float]]:
-    """The form's result at once, from a stream in pieces, and from pieces that are merged, one of them empty."""
-    n = len(given["x"])
-    first, second = sorted(np.random.default_rng(seed).integers(0, n + 1, 2))
-    borders = [0, first, first, second, n]
-    whole = form.accumulator()
-    for start, end in zip(borders, borders[1:], strict=False):
-        whole.update(**{k: a[start:end] for k, a in given.items()})
-    merged = running.merged(form, given, borders, [2, 1, 0])["s"]
-    found = ("numpy", form.compile("numpy")(**given)), ("streamed", whole.result()), ("merged", merged)
-    return [(where, float(value)) for where, value in found]
-
-
 @pytest.mark.parametrize("name", [*FAST, *deep([n for n in SPECS if n not in FAST])])
 def test_what_has_no_weight_takes_no_digits(name: str) -> None:
     form = FORMS[name]
@@ -86,7 +73,7 @@ def test_what_has_no_weight_takes_no_digits(name: str) -> None:
         given = {n: a for n, a in every.items() if n in used}
         true = float(np.asarray(ra.reference(form.spec, exact=True, **given)).item())
         most = 64 * len(every["x"]) * 2.0**-53 * bound(name, **every)
-        for where, found in values(form, given, seed):
+        for where, found in three_ways(form, given, seed):
             assert abs(found - true) <= most, (where, far, little, spread, found, true, most)
             assert "var" not in name or found >= -most
 
