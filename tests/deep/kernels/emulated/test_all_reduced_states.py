@@ -51,6 +51,11 @@ SCHEDULES = [
     Schedule(16, 2, 1, 2, column=True, coarsen=2),
     Schedule(32, 1, 1, 2, column=True, coarsen=4),
     Schedule(16, 4, 1, 2, column=True, coarsen=2, split=2),
+    # threads with several splits: they ask for some of them at a time, in one turn or more
+    Schedule(32, 1, 1, 1, split=75),
+    Schedule(2, 16, 1, 2, column=True, split=7),
+    Schedule(16, 2, 1, 1, column=True, split=37),
+    Schedule(2, 8, 1, 2, column=True, coarsen=2, split=21),
 ]
 
 
