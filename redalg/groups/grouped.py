@@ -147,8 +147,8 @@ class Grouped:
     def result(self, sort: bool = False) -> tuple[np.ndarray, Any]:
         """The keys, and what the form gives for each group, with a leading axis of groups.
 
-        Keys are int64, float64 or bool where all are of that kind, else objects; in order of first appearance, or
-        sorted (NaN, NaT and None last). One output gives its array, several a dict, as `Accumulator.result` does.
+        Keys are int64, float64, bool or times of one unit where all are of that kind, else objects; in order of first
+        appearance, or sorted (NaN, NaT and None last). One output gives its array, several a dict, as `Accumulator.result` does.
 
         Raises: RedalgError for keys without an order, and where every output keeps the streamed axis.
         """

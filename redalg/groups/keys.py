@@ -268,9 +268,16 @@ def _by_first(first: Array) -> Array:
 
 
 def as_array(keys: Any) -> Array:
-    """Keys as an array: of int64, float64 or bool where all are of that kind, else of objects."""
+    """Keys as an array: of int64, float64, bool, or times of one unit, where all are of that kind, else of objects.
+
+    >>> as_array([np.timedelta64(2, "s"), NAT]).dtype
+    dtype('<m8[s]')
+    """
     if isinstance(keys, np.ndarray):
         return keys
+    units = {key.dtype if isinstance(key, np.datetime64 | np.timedelta64) else None for key in keys if key is not NAT}
+    if len(units) == 1 and (unit := units.pop()) is not None:  # NaT is of the kind of the others
+        return np.array([None if key is NAT else key for key in keys], unit)
     kinds = {type(key) for key in keys}
     for kind, dtype in ((bool, np.bool_), (float, np.float64), (int, np.int64)):
         if kinds == {kind} and (kind is not int or all(-(1 << 63) <= key < 1 << 63 for key in keys)):

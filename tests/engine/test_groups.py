@@ -398,3 +398,23 @@ def test_empty_values_for_rows_without_a_valid_element() -> None:
     form = ra.derive_incremental(ra.Spec(y=ra.sum(ra.exp(score - m) * x, "j") / total, empty={"y": 0}))
     arrays = {"x": np.array([1.0, 2.0, 3.0, 4.0]), "keep": np.array([True, False, False, True])}
     assert_groups(fed(form, arrays, [1, 2, 2, 1], [0, 2, 4]), arrays, [1, 2, 2, 1])
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[D]", "datetime64[us]", "timedelta64[s]", "timedelta64[ns]"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_keys_that_are_times_stay_times(dtype: str, missing: bool) -> None:
+    """Also beside NaT, from pieces that are merged, and after a way through bytes."""
+    times = np.array([3, 1, 3, 2, 1, 3], np.int64).astype(dtype)
+    if missing:
+        times[[1, 4]] = "NaT"
+    form, x = ra.derive_incremental(ra.parse("return y = sum[j](x[j])")), np.arange(6.0)
+    parts = [form.grouped() for _ in range(3)]
+    for part, rows in zip(parts, (slice(0, 2), slice(2, 2), slice(2, 6)), strict=True):
+        part.update(by=times[rows], x=x[rows])
+    parts[0].merge(pickle.loads(pickle.dumps(parts[1])))
+    parts[0].merge(pickle.loads(pickle.dumps(parts[2])))
+    keys, sums = parts[0].result(sort=True)
+    assert keys.dtype == np.dtype(dtype)
+    for key, found in zip(keys, sums, strict=True):
+        same = np.isnat(times) if np.isnat(key) else times == key
+        assert found == x[same].sum()

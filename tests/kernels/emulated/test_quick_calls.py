@@ -39,7 +39,7 @@ LONG = {  # kernels with scratch, counters, descriptors of tensors, several laun
     "attention": (ra.catalog["attention"], {"h": 16, "i": 512, "j": 1024, "d": 128, "e": 128}, "bfloat16"),
     "decoding": (ra.catalog["attention"], {"h": 4, "i": 1, "j": 1 << 15, "d": 128, "e": 128}, "bfloat16"),
     "columns": (ra.catalog["batch_norm"], None, "float32"),
-    "two steps": (COLUMN_SOFTMAX, {"t": (1 << 15) + 3, "c": 33}, "float32"),
+    "two steps": (COLUMN_SOFTMAX, {"t": (1 << 16) + 3, "c": 33}, "float32"),
 }
 
 
