@@ -358,10 +358,8 @@ def beside_exponentials(raw: Cascade, stages: list[Node], choices: Choices) -> N
             or any(key[0] is stage and c is choice for key, c in choices.deviations.items())
         ):
             continue
-        powers = [*_exponential_rows(raw, stage, x)]
-        alone = {exponentials for exponentials, k in powers if not k}
         known = {t for t in choice.weights if t[0].op == "exp"}
-        met = {e for e, k in powers if k and e and e not in alone and not known & {*e}}
+        met = {e for e, k in _exponential_rows(raw, stage, x) if k and e and not known & {*e}}
         choices.uncentred |= {(stage, x, e) for e in met}
 
 
