@@ -22,7 +22,7 @@ from redalg.engine.anchors.centred import BESIDE, AnchorSite, label, unscaled
 from redalg.engine.anchors.choices import TargetChoice, WeightedChoice
 from redalg.engine.anchors.locations import exponentials_of
 from redalg.engine.anchors.measured import Measured
-from redalg.engine.anchors.policy import mask_of, normalised
+from redalg.engine.anchors.policy import mask_of, normalised, tensors_of, weight_of
 from redalg.engine.rules.cascade import may_lack
 from redalg.engine.rules.separate import EXPONENT, Separator
 from redalg.graph import node as g
@@ -106,7 +106,8 @@ class SlotBackend(Measured):
                 continue
             site, _, names = found
             u, pace = self.pace(gen, site, names)
-            unit = self.choices.growths.get((stage, u, mask_of(nf.plain(varying), self)))
+            plain = nf.plain(varying)
+            unit = self.choices.growth(stage, u, mask_of(plain, self), tensors_of(weight_of(plain)))
             if unit is not None and (p / unit).denominator == 1:
                 growth, k = g.rename_axes(self.growth_about(site, g.mul(g.const(unit), pace)), names), int(p / unit)
                 rest = tuple(t for t in centred if t[0] is not gen)

@@ -148,7 +148,8 @@ class Grouped:
         """The keys, and what the form gives for each group, with a leading axis of groups.
 
         Keys are int64, float64, bool or times of one unit where all are of that kind, else objects; in order of first
-        appearance, or sorted (NaN, NaT and None last). One output gives its array, several a dict, as `Accumulator.result` does.
+        appearance, or sorted (NaN, NaT and None last). One output gives its array, several a dict, as
+        `Accumulator.result` does.
 
         Raises: RedalgError for keys without an order, and where every output keeps the streamed axis.
         """

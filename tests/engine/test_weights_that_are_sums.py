@@ -14,6 +14,7 @@ import pytest
 import redalg as ra
 from redalg.testing import running
 from tests.support.forms import Forms
+from tests.support.streams import three_ways
 
 WEIGHTS = {
     "difference": "(1 - w[j])",
@@ -167,3 +168,38 @@ def test_exponents_that_are_sums_have_a_maximum_of_their_own(name: str) -> None:
 
 def _named(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"s": value}
+
+
+ALONE = {  # one exponential has a weight, and another, or 1, has none
+    "more": "exp(x[j] - u) + {W}*exp(x[j])",
+    "beside both": "exp(x[j] - u) + {W}*(exp(x[j]) + exp(x[j] - u))",
+    "less both": "exp(x[j] - u) - {W}*(exp(x[j]) - exp(x[j] - u))",
+    "less one": "exp(x[j] - u) - 1 - {W}*exp(x[j])",
+    "less a growth": "exp(x[j] - u) - 1 - {W}*(exp(x[j]) - exp(x[j] - u))",
+}
+LIGHT = {"one": "w[j]", "a difference": "(1 - w[j])", "a sum": "(w[j] + v[j])", "a product": "w[j]*(w[j] - v[j])"}
+
+
+@pytest.mark.parametrize("weight", LIGHT)
+@pytest.mark.parametrize("body", ALONE)
+def test_a_weight_of_0_beside_exponentials_without_one(body: str, weight: str) -> None:
+    """What is largest counts for nothing in one sum, and for everything in the other."""
+    text = f"u = max[j](x[j]); return y = sum[j]({ALONE[body].format(W=LIGHT[weight])})"
+    form = ra.derive_incremental(ra.parse(text))
+    form.certificate.verify(allow={"tested", "unknown"})
+    rng = np.random.default_rng(len(text))
+    for far in (0.0, 5.0, 40.0, 700.0):
+        for n in (1, 2, 7):
+            x, w, v = rng.normal(size=n), rng.uniform(0.5, 2, n), rng.uniform(0.5, 2, n)
+            largest = rng.integers(n)
+            x[largest] += far
+            w[largest], v[largest] = {"a difference": (1, 1), "a sum": (-1e-9, 1e-9)}.get(weight, (0, 0))
+            given = {k: a for k, a in {"x": x, "w": w, "v": v}.items() if k in {t.name for t in form.spec.tensors}}
+            true = float(np.asarray(ra.reference(form.spec, exact=True, **given)).item())
+            held = {"one": w, "a difference": 1 - w, "a sum": w + v, "a product": w * (w - v)}[weight]
+            near = np.exp(x - x.max())
+            terms = np.where(held == 0, 0, abs(held) * np.exp(np.minimum(x, 700)) * (1 + abs(x))) + (near + 1) * (
+                1 + abs(held)
+            )
+            for where, found in three_ways(form, given, n):
+                assert abs(found - true) <= 64 * n * 2.0**-53 * terms.sum(), (where, far, n, found, true)

@@ -96,7 +96,8 @@ class Choices:
     ties: dict[tuple[Node, Node], TargetChoice] = field(default_factory=dict)  # (element, extremum stage)
     casts: dict[tuple[Node, Node], BoundedChoice] = field(default_factory=dict)  # (G, H)
     units: Units = field(default_factory=Units)  # powers of 2 that elements are divided by
-    growths: dict[tuple[Node, Node, Node], Fraction] = field(default_factory=dict)  # (stage, u, mask) -> unit of rates
+    # (stage, u, mask, tensors of what e^u is multiplied by) -> unit of rates
+    growths: dict[tuple[Node, Node, Node, frozenset[Node]], Fraction] = field(default_factory=dict)
     paces: dict[tuple[Node, Node], Node] = field(default_factory=dict)  # (u, mask) -> k, where v of u = k·v is centred
     uncentred: set[tuple[Node, Node, Mono]] = field(
         default_factory=set
@@ -130,6 +131,13 @@ class Choices:
             return u, mask
         held = conditions(mask)
         return next((key for key in self.exponents if key[0] is u and conditions(key[1]) < held), (u, mask))
+
+    def growth(self, stage: Node, u: Node, mask: Node, tensors: frozenset[Node]) -> Fraction | None:
+        """The unit of rates where e^u is held by how far it is from 1, with a weight of these tensors or fewer."""
+        for (s, v, m, held), unit in self.growths.items():
+            if s is stage and v is u and m is mask and tensors <= held:
+                return unit
+        return None
 
     def with_exponent(self, u: Node) -> list[TargetChoice]:
         """The anchors that u has as an exponent, or inside one as what is multiplied, under whatever masks."""

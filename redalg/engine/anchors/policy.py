@@ -252,7 +252,7 @@ def _rows(raw: Cascade, stages: list[Node]) -> Iterator[_Row]:
     for s in (s for s in stages if s.attr.kind == "sum"):
         for e, h in raw.separator.rows(raw.value(s).body or Poly()).items():
             e = nf.plain(e)
-            element, rest = exponent(raw, e), tuple(t for t in e if t[0].op != "exp")
+            element, rest = exponent(raw, e), weight_of(e)
             u, rate = normalised(element) if element else (Poly(), Fraction(0))
             mask = mask_of(e, raw.backend.centring)
             yield _Row(s, e, nf.poly_node(u) if element else g.ZERO, mask, rate, rest, h)
@@ -261,7 +261,9 @@ def _rows(raw: Cascade, stages: list[Node]) -> Iterator[_Row]:
 def _growths(raw: Cascade, stages: list[Node], choices: Choices) -> None:
     """Exponentials that stand beside others of the same u, or beside 1, with stage values: e^u - mean e^u.
 
-    At an anchor they are near 1, and what counts is how they differ from it: they are held as e^(u-A) - 1.
+    At an anchor they are near 1, and what counts is how they differ from it: they are held as e^(u-A) - 1, with
+    whatever both are multiplied by. What has another weight, and no partner, is held as it is: of little weight at A,
+    Σ w·(e^(u-A) - 1) and Σ w would cancel.
     """
     rows = list(_rows(raw, stages))
     alike: dict[tuple[Node, Node, Mono], list[_Row]] = {}
@@ -273,14 +275,14 @@ def _growths(raw: Cascade, stages: list[Node], choices: Choices) -> None:
             continue
         found = _growth(raw, row, alike[row.stage, row.mask, row.rest])
         if found is not None:
-            choices.growths[row.stage, row.u, row.mask], inside = found
+            choices.growths[row.stage, row.u, row.mask, tensors_of(row.rest)], inside = found
             met[row.u, row.mask] = found[0], inside | met.get((row.u, row.mask), found)[1]
     for row in rows:  # their means in the same terms
         unit, inside = met.get((row.u, row.mask), (Fraction(0), set()))
         if unit and (row.rate / unit).denominator == 1:
             leaf = g.reduction("sum", raw.axis, nf.mono_node(row.varying))
             if leaf in inside or not raw.scope.uses(row.stage.args[0]):
-                choices.growths.setdefault((row.stage, row.u, row.mask), unit)
+                choices.growths.setdefault((row.stage, row.u, row.mask, tensors_of(row.rest)), unit)
 
 
 def _growth(raw: Cascade, row: _Row, alike: Sequence[_Row]) -> tuple[Fraction, set[Node]] | None:
@@ -305,8 +307,18 @@ def _vanish(raw: Cascade, rows: Sequence[_Row]) -> bool:
                 places.add(context.scale(-1 / row.rate))
             elif context:
                 return False
-            total = total + nf.from_mono(tuple(t for t in m if t[0].op != "exp"), c)
+            total = total + nf.from_mono(weight_of(m), c)
     return not total and len(places) == 1 and any(places)
+
+
+def weight_of(m: Mono) -> Mono:
+    """What exponentials are multiplied by."""
+    return tuple(t for t in m if t[0].op != "exp")
+
+
+def tensors_of(m: Mono) -> frozenset[Node]:
+    """The tensors of numbers in it, whatever is subtracted from them."""
+    return frozenset(t for gen, _ in m if not gen.is_boolean for t in g.leaves(gen, "tensor"))
 
 
 def mask_of(varying: Mono, centring: Centring) -> Node:
