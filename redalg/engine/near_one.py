@@ -346,6 +346,8 @@ def _in_growths(rest: Node, powers: list[Power]) -> list[Node] | None:
     rates = [r for p in powers if (r := _rate_of(p.exponent, unit)) is not None]
     if sum(p.coefficient for p in powers) or len(rates) < len(powers):
         return _pair(rest, powers)
+    if len(powers) == 2 and min(rates) < 0 < max(rates):  # of either sign: nothing cancels, also where h is infinite
+        return [g.mul(g.const(p.coefficient), rest, g.fn("expm1", p.exponent)) for p in powers]
     step = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
     least = min(rates)
     steps = [int((r - least) / step) for r in rates]

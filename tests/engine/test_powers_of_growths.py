@@ -71,3 +71,16 @@ def test_an_infinite_mean_leaves_no_number(weight: str) -> None:
         given["x"][rng.integers(n)] = -np.inf
         with np.errstate(all="ignore"):
             assert np.isnan(form.compile("numpy")(**given)["s"])
+
+
+@pytest.mark.parametrize(
+    "body", ["exp(u - t) - exp(t - u)", "exp(2*(u - t)) - exp(t - u)", "2*exp((u - t)/2) - 2*exp(t - u)"]
+)
+@pytest.mark.parametrize("h", [np.inf, -np.inf, 800.0, 1e-9, -1e-5, 0.0, 3.0])
+def test_exponentials_of_either_sign_keep_digits_and_infinities(body: str, h: float) -> None:
+    form = ra.derive_incremental(ra.parse(f"u = max[j](x[j]); t = max[j](z[j]); return y = {body}"))
+    given = {"x": np.array([h, h]), "z": np.array([0.0, -1.0])}
+    with np.errstate(all="ignore"):
+        true = float(np.asarray(ra.reference(form.spec, exact=abs(h) < 700, **given)).item())
+        for where, found in three_ways(form, given, 1):
+            assert found == true or abs(found - true) <= 1e-15 * abs(true), (where, found, true)
