@@ -346,13 +346,22 @@ def _in_growths(rest: Node, powers: list[Power]) -> list[Node] | None:
     rates = [r for p in powers if (r := _rate_of(p.exponent, unit)) is not None]
     if sum(p.coefficient for p in powers) or len(rates) < len(powers):
         return _pair(rest, powers)
-    if len(powers) == 2 and min(rates) < 0 < max(rates):  # of either sign: nothing cancels, also where h is infinite
-        return [g.mul(g.const(p.coefficient), rest, g.fn("expm1", p.exponent)) for p in powers]
+    if len(powers) == 2 and min(rates) <= 0 <= max(rates):  # nothing cancels, also where h is infinite
+        return [
+            g.mul(g.const(p.coefficient), rest, g.fn("expm1", p.exponent))
+            for p, r in zip(powers, rates, strict=True)
+            if r
+        ]
+    return _as_polynomial(rest, powers, rates, unit) or _pair(rest, powers)
+
+
+def _as_polynomial(rest: Node, powers: list[Power], rates: list[Fraction], unit: Node) -> list[Node]:
+    """f·e^(l·h)·Σ c_k·(e^h - 1)^k, of the least rate l; nothing of too many powers."""
     step = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
     least = min(rates)
     steps = [int((r - least) / step) for r in rates]
-    if max(steps) > MOST_POWERS or len(powers) == 2 and not least:  # of two, one function has all digits
-        return _pair(rest, powers)
+    if max(steps) > MOST_POWERS:
+        return []
     growth = g.fn("expm1", g.mul(g.const(step), unit))
     common = g.fn("exp", g.mul(g.const(least), unit)) if least else g.ONE
     about = _about_one([p.coefficient for p in powers], steps)
