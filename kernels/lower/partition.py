@@ -68,9 +68,10 @@ def partitions(
     >>> import redalg as ra
     >>> spec = ra.parse("h = sum[k](x[m,k]*a[k,r]); return y = max[n](relu(sum[r](h*b[r,n]) + c[n]))")
     >>> for found in partitions(spec, dict(m=8, k=8, r=8, n=8)):
-    ...     print(found.between, found.last)
-    {'part1': ('m', 'r')} sum1 = sum[r](b[r,n] * part1[m,r]); y = max[n](relu(sum1 + c[n])); return y
-    {'part1': ('m', 'n')} y = max[n](part1[m,n]); return y
+    ...     print(found.between, str(found.last).split("; ")[-2])
+    {'part1': ('m', 'r')} y = max[n](relu(sum1 + c[n]))
+    {'part1': ('m', 'n')} y = max[n](part1[m,n])
+    {'part1': ('m', 'n')} y = max[n](relu(c[n] + part1[m,n]))
     """
     if spec.empty:
         return

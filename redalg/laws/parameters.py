@@ -31,8 +31,8 @@ Point = Mapping[str, float]
 def points(outputs: Iterable[Node], axes: Collection[str]) -> list[Point]:
     """Values of parameters, which have none of these axes, at which one of what is computed of them is 0, or near.
 
-    >>> from redalg.graph.node import add, const, inverse, tensor
-    >>> points([inverse(add(tensor("q"), const(-2)))], ["j"])
+    >>> from redalg.graph.node import add, const, power, tensor
+    >>> points([power(add(tensor("q"), const(-2)), -1)], ["j"])
     [{'q': 2.0}, {'q': 3.0}, {'q': 1.0}]
     """
     found = (point for u in _deciding(outputs, {*axes}) for point in _near_zero(u))
