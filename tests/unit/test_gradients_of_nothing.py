@@ -14,18 +14,24 @@ import pytest
 import redalg as ra
 
 Arrays = dict[str, np.ndarray]
-NONE: Callable[[Arrays], Any] = lambda given: np.zeros(given["s"].shape)  # noqa: E731
+
+
+def nothing(given: Arrays) -> np.ndarray:
+    """What nothing passes on."""
+    return np.zeros(given["s"].shape)
+
+
 # spec -> the gradient of Σ c·y by s, of axes i and j of which j is empty
 SPECS: dict[str, tuple[str, Callable[[Arrays], Any]]] = {
-    "logsumexp": ("return y = logsumexp[j](z[i,j]*s)", NONE),
-    "mean": ("return y = mean[j](z[i,j]*s)", NONE),
-    "variance": ("return y = var[j](z[i,j]*s)", NONE),
-    "norm": ("return y = sqrt(sum[j]((z[i,j]*s)**2))", NONE),
-    "maximum": ("return y = max[j](z[i,j]*s)", NONE),
-    "product": ("return y = prod[j](z[i,j]*s)", NONE),
-    "inverse": ("return y = 1/sum[j](z[i,j]*s)", NONE),
-    "softmax mean": ("p = exp(z[i,j]*s - max[j](z[i,j]*s)); return y = sum[j](p*z[i,j])/sum[j](p)", NONE),
-    "both axes": ("return y = log(sum[i,j](z[i,j]*s))", NONE),
+    "logsumexp": ("return y = logsumexp[j](z[i,j]*s)", nothing),
+    "mean": ("return y = mean[j](z[i,j]*s)", nothing),
+    "variance": ("return y = var[j](z[i,j]*s)", nothing),
+    "norm": ("return y = sqrt(sum[j]((z[i,j]*s)**2))", nothing),
+    "maximum": ("return y = max[j](z[i,j]*s)", nothing),
+    "product": ("return y = prod[j](z[i,j]*s)", nothing),
+    "inverse": ("return y = 1/sum[j](z[i,j]*s)", nothing),
+    "softmax mean": ("p = exp(z[i,j]*s - max[j](z[i,j]*s)); return y = sum[j](p*z[i,j])/sum[j](p)", nothing),
+    "both axes": ("return y = log(sum[i,j](z[i,j]*s))", nothing),
     "beside": ("return y = 1/sum[j](z[i,j]*s) + s**2", lambda given: 2 * given["s"] * given["c"].sum()),
     "rows": (
         "tensors z[i,j], s[i]; return y = logsumexp[j](z[i,j]*s[i]) + s[i]**3",
@@ -33,8 +39,8 @@ SPECS: dict[str, tuple[str, Callable[[Arrays], Any]]] = {
     ),
     "outside": ("tensors z[i,j], s; return y = s*sum[j](z[i,j])", lambda given: 0 * given["s"]),
     "of a value": ("m = sum[j](z[i,j]*s); return y = (m + s)**2", lambda g: (2 * g["s"] * g["c"]).sum()),
-    "columns": ("tensors z[i,j], s; return y = sum[i](z[i,j]*s)", NONE),
-    "two outputs": ("return y = log(sum[j](z[i,j]*s)), t = max[j](z[i,j])", NONE),
+    "columns": ("tensors z[i,j], s; return y = sum[i](z[i,j]*s)", nothing),
+    "two outputs": ("return y = log(sum[j](z[i,j]*s)), t = max[j](z[i,j])", nothing),
 }
 
 
